@@ -1,0 +1,123 @@
+"""What a model is, as numbers: a frozen, self-checking description that everything else is sized from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kvedu.errors import ConfigError
+from kvedu.rope_config import RopeConfig
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """One decoder-only transformer of the Llama family.
+
+    MHA, MQA and GQA are one class: ``n_kv_heads`` equal to ``n_heads`` is MHA, 1 is
+    MQA, anything between that divides ``n_heads`` is GQA. ``head_dim`` is given, never
+    assumed to be ``width / n_heads`` (Qwen3-4B: width 2,560, 32 heads, head size 128).
+
+    Raises ``ConfigError`` when the numbers contradict each other.
+    """
+
+    n_layers: int
+    width: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    mlp_width: int
+    vocab_size: int
+    max_positions: int
+    rope: RopeConfig
+    family: str = "llama"
+    norm_eps: float = 1e-5
+    tied: bool = False
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    sliding_window: int | None = None
+    """Keys that a query sees, itself included; None or 0 means all of them."""
+    windowed_layers: tuple[bool, ...] | None = None
+    """Which layers use the window; None means every layer, if there is a window."""
+    bos_id: int | None = None
+    eos_ids: tuple[int, ...] = ()
+    pad_id: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("n_layers", "width", "n_heads", "n_kv_heads", "head_dim", "mlp_width", "vocab_size", "max_positions"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"{name} must be a positive integer, not {value!r}")
+        if self.family not in FAMILIES:
+            raise ConfigError(f"family {self.family!r} is unknown; kvedu knows {', '.join(FAMILIES)}")
+        if self.n_heads % self.n_kv_heads:
+            raise ConfigError(
+                f"{self.n_heads} query heads cannot share {self.n_kv_heads} KV heads evenly; "
+                "n_kv_heads must divide n_heads (equal: MHA, 1: MQA)"
+            )
+        if self.rope.dim > self.head_dim:
+            raise ConfigError(f"RoPE rotates {self.rope.dim} of only {self.head_dim} head dimensions")
+        if self.sliding_window is not None and self.sliding_window < 0:
+            raise ConfigError(f"sliding_window must be positive, or 0/None for none, not {self.sliding_window}")
+        if self.windowed_layers is not None and len(self.windowed_layers) != self.n_layers:
+            raise ConfigError(f"windowed_layers has {len(self.windowed_layers)} entries for {self.n_layers} layers")
+
+    # The dimension key of kvedu.dims.
+    @property
+    def L(self) -> int:
+        """Layers."""
+        return self.n_layers
+
+    @property
+    def M(self) -> int:
+        """Model width."""
+        return self.width
+
+    @property
+    def H(self) -> int:
+        """Query heads."""
+        return self.n_heads
+
+    @property
+    def K(self) -> int:
+        """KV heads."""
+        return self.n_kv_heads
+
+    @property
+    def G(self) -> int:
+        """Queries per KV head, H / K."""
+        return self.n_heads // self.n_kv_heads
+
+    @property
+    def D(self) -> int:
+        """Head size."""
+        return self.head_dim
+
+    @property
+    def F(self) -> int:
+        """MLP width."""
+        return self.mlp_width
+
+    @property
+    def V(self) -> int:
+        """Vocabulary size."""
+        return self.vocab_size
+
+    @property
+    def attention_kind(self) -> str:
+        """``"MHA"``, ``"GQA"`` or ``"MQA"``, by the number of KV heads."""
+        if self.n_kv_heads == self.n_heads:
+            return "MHA"
+        return "MQA" if self.n_kv_heads == 1 else "GQA"
+
+    def window(self, layer: int) -> int | None:
+        """Keys that a query of this layer sees, or None for all earlier ones."""
+        if not self.sliding_window or (self.windowed_layers is not None and not self.windowed_layers[layer]):
+            return None
+        return self.sliding_window
+
+    def with_kv_heads(self, n_kv_heads: int) -> ModelConfig:
+        """The same model with another number of KV heads."""
+        return replace(self, n_kv_heads=n_kv_heads)
