@@ -1,0 +1,61 @@
+# make book    build the book: makes .venv, fetches the model, executes every chapter
+# make test    build the book, then run every check
+# make lab     open JupyterLab on labs/
+# make serve   serve the built book on this machine (PORT=8000)
+# make labs    build the labs from their masters
+# make bench   run the benches; each prints its table and stores its rows
+# make rows    refresh stored rows that take too long for `make test`
+# make clean   remove what was built (distclean removes .venv and fetched scripts too)
+
+EXTRAS := book,labs,test
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+READY  := $(VENV)/ready
+PORT   := 8000
+
+# Nothing from the shell's own Python may leak in.
+unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV CONDA_PREFIX
+unexport PIP_TARGET PIP_USER PIP_PREFIX PIP_ROOT PIP_REQUIRE_VIRTUALENV JUPYTER_PATH JUPYTER_CONFIG_PATH
+export PYTHONNOUSERSITE := 1
+export JUPYTER_PREFER_ENV_PATH := 1
+
+.PHONY: help book test lab labs serve bench rows clean distclean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+$(READY): pyproject.toml constraints.txt tools/make_venv.sh
+	@sh tools/make_venv.sh "$(VENV)" "$(EXTRAS)"
+
+book: $(READY)
+	@$(PYTHON) -m kvedu.fetch
+	@$(PYTHON) tools/build_book.py
+
+test: book
+	@$(PYTHON) tools/run_tests.py
+
+lab: $(READY)
+	@$(PYTHON) -m kvedu.fetch
+	@$(PYTHON) -m jupyter lab --ip 127.0.0.1 labs
+
+labs: $(READY)
+	@$(PYTHON) -m kvedu.fetch
+	@$(PYTHON) tools/build_labs.py
+
+serve: $(READY)
+	@$(PYTHON) tools/serve_book.py --port $(PORT)
+
+bench: $(READY)
+	@$(PYTHON) -m kvedu.fetch
+	@set -e; for bench in bench/bench_*.py; do echo "== $$bench"; $(PYTHON) $$bench; done
+
+rows: $(READY)
+	@$(PYTHON) -m kvedu.fetch
+	@$(PYTHON) tools/refresh_rows.py
+
+clean:
+	@rm -rf _build build dist src/*.egg-info
+
+distclean: clean
+	@rm -rf $(VENV) book/vendor/node_modules book/_static/vendor
