@@ -1,0 +1,86 @@
+"""Parameters, their bytes, and the activations of one step: what a GPU holds besides the cache."""
+
+from __future__ import annotations
+
+from kvedu.config import ModelConfig
+from kvedu.errors import KveduError
+
+
+def parameters(config: ModelConfig) -> dict[str, int]:
+    """Exact parameter count by part; ``head`` is 0 when it is tied to the embedding.
+
+    Attention: q M x HD, k and v M x KD, o HD x M. HD need not equal M (Qwen3-4B: 4,096 and 2,560).
+    MLP: gate, up and down, 3 M F.
+
+    >>> from kvedu.rope_config import RopeConfig
+    >>> config = ModelConfig(n_layers=30, width=576, n_heads=9, n_kv_heads=3, head_dim=64, mlp_width=1536,
+    ...                      vocab_size=49152, max_positions=8192, rope=RopeConfig(64), tied=True)
+    >>> parameters(config)
+    {'embedding': 28311552, 'attention': 26542080, 'mlp': 79626240, 'norms': 35136, 'head': 0}
+    """
+    L, M, H, K, D, F, V = config.L, config.M, config.H, config.K, config.D, config.F, config.V
+    attention = 2 * M * H * D + 2 * M * K * D
+    attention += (H + 2 * K) * D if config.qkv_bias else 0
+    attention += M if config.out_bias else 0
+    mlp = 3 * M * F + (2 * F + M if config.mlp_bias else 0)
+    norms = 2 * M + (2 * D if config.qk_norm else 0)
+    return {
+        "embedding": V * M,
+        "attention": L * attention,
+        "mlp": L * mlp,
+        "norms": L * norms + M,
+        "head": 0 if config.tied else V * M,
+    }
+
+
+def parameter_count(config: ModelConfig) -> int:
+    """All parameters, a tied embedding counted once."""
+    return sum(parameters(config).values())
+
+
+def weight_bytes(config: ModelConfig, bytes_per_element: int = 2) -> int:
+    """Bytes of the weights in memory, a tied embedding held once."""
+    if bytes_per_element < 1:
+        raise KveduError(f"an element takes at least 1 byte, not {bytes_per_element}")
+    return parameter_count(config) * bytes_per_element
+
+
+def activation_bytes(
+    config: ModelConfig,
+    new_tokens: int = 1,
+    batch: int = 1,
+    context: int = 0,
+    bytes_per_element: int = 2,
+    *,
+    scores_stored: bool = False,
+    all_logits: bool = False,
+) -> int:
+    """Estimate of the most activation memory alive at once in one inference step, in bytes.
+
+    N = batch x new_tokens. Assumed: nothing is kept for a backward pass, so one layer's worth is
+    alive; the residual stream (N M) is alive throughout; and beside it the largest of
+    attention (normed input N M, q k v N (H + 2K) D, output N H D; with ``scores_stored`` also two
+    copies of the scores, B H T (context + T), before and after softmax: the plain path, where a
+    FlashAttention-like kernel keeps none),
+    MLP (normed input, silu(gate), up and their product, N M + 3 N F) and
+    head (normed input and logits, (M + V) each, for the last token of each sequence, or for all).
+    An allocator's rounding and a kernel's workspace come on top.
+
+    >>> from kvedu.rope_config import RopeConfig
+    >>> config = ModelConfig(n_layers=30, width=576, n_heads=9, n_kv_heads=3, head_dim=64, mlp_width=1536,
+    ...                      vocab_size=49152, max_positions=8192, rope=RopeConfig(64), tied=True)
+    >>> activation_bytes(config, new_tokens=1024), activation_bytes(config, new_tokens=1024, scores_stored=True)
+    (11796480, 43253760)
+    """
+    if new_tokens < 1 or batch < 1 or context < 0 or bytes_per_element < 1:
+        raise KveduError(
+            "a step has at least 1 new token, 1 sequence and 1 byte per element, and no negative context; "
+            f"got new_tokens={new_tokens}, batch={batch}, context={context}, bytes_per_element={bytes_per_element}"
+        )
+    M, H, K, D, F, V = config.M, config.H, config.K, config.D, config.F, config.V
+    N = batch * new_tokens
+    scores = 2 * batch * H * new_tokens * (context + new_tokens) if scores_stored else 0
+    attention = N * (M + (2 * H + 2 * K) * D) + scores
+    mlp = N * (M + 3 * F)
+    head = (N if all_logits else batch) * (M + V)
+    return bytes_per_element * (N * M + max(attention, mlp, head))
