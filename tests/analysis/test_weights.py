@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from kvedu.analysis.known_models import known_model
 from kvedu.analysis.weights import activation_bytes, parameter_count, parameters, weight_bytes
-from kvedu.config_sources import config_from_hf
+from kvedu.config_hf import config_from_hf
 from kvedu.errors import KveduError
 
 PUBLISHED = {

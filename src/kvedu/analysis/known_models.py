@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from kvedu.analysis.shape import AttentionShape, shape_of
 from kvedu.config import ModelConfig
-from kvedu.config_sources import config_from_hf
+from kvedu.config_hf import config_from_hf
 from kvedu.errors import KveduError
 
 
