@@ -1,0 +1,134 @@
+"""Sphinx side of the claims ledger: the ``verdict`` role and the ``claims-ledger`` directive.
+
+A verdict in prose, {verdict}`A1.1a`, is filled in from the record that an executed cell left. Without a
+record the build fails and names the page, the line and the claim.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from kvedu.book.claims import Claim, all_claims
+from kvedu.book.provenance import describe
+from kvedu.book.records import Recorded, count_verdicts, read_records
+
+logger = logging.getLogger(__name__)
+
+
+class verdict_node(nodes.Inline, nodes.Element):
+    """Stands for a verdict in prose until every notebook has been read."""
+
+
+class ledger_node(nodes.General, nodes.Element):
+    """Stands for the whole ledger until every notebook has been read."""
+
+
+class VerdictRole(SphinxRole):
+    """``{verdict}`A1.1a```: the recorded verdict, linked to the cell that computed it."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        node = verdict_node(claim=self.text)
+        self.set_source_info(node)
+        return [node], []
+
+
+class LedgerDirective(SphinxDirective):
+    """``{claims-ledger}``: every claim with its verdict, or that it is not examined yet."""
+
+    def run(self) -> list[nodes.Node]:
+        return [ledger_node()]
+
+
+def load_records(app: Sphinx, env: Any) -> None:
+    """After all pages are read: take the verdicts out of the executed notebooks."""
+    pages = sorted(env.found_docs)
+    executed = Path(app.srcdir) / app.config.kvedu_executed
+    app.kvedu_records, problems = read_records(executed, pages)  # type: ignore[attr-defined]
+    for problem in problems:
+        logger.warning(problem, type="kvedu", subtype="verdict")
+
+
+def fill_in(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Replace the stand-ins of one page."""
+    records: dict[str, Recorded] = app.kvedu_records  # type: ignore[attr-defined]
+    for node in list(doctree.findall(verdict_node)):
+        node.replace_self(_said(app, node, page, records))
+    for node in list(doctree.findall(ledger_node)):
+        node.replace_self(_ledger(app, page, records))
+
+
+def _said(app: Sphinx, node: nodes.Element, page: str, records: dict[str, Recorded]) -> nodes.Node:
+    claim_id = node["claim"]
+    recorded = records.get(claim_id)
+    if recorded is None:
+        logger.warning(
+            "%s claims a verdict on %s, but no executed cell recorded one; call kvedu.book.ledger.verdict(%r, …)",
+            page, claim_id, claim_id, location=node, type="kvedu", subtype="verdict",
+        )
+        return nodes.problematic("", f"no verdict on {claim_id}")
+    return _link(app, page, recorded, recorded.words)
+
+
+def _link(app: Sphinx, page: str, recorded: Recorded, text: str) -> nodes.Node:
+    uri = app.builder.get_relative_uri(page, recorded.page) + f"#verdict-{recorded.record['claim']}"
+    return nodes.reference("", text, refuri=uri, internal=True, classes=["kv-said"])
+
+
+def _ledger(app: Sphinx, page: str, records: dict[str, Recorded]) -> list[nodes.Node]:
+    counts = count_verdicts(records)
+    summary = ", ".join(f"{word}: {count}" for word, count in counts.items())
+    result: list[nodes.Node] = [nodes.paragraph("", f"{len(all_claims())} claims; {summary}.")]
+    for document, title in (("A", "Document A, the study chapter"), ("B", "Document B, the glossary article")):
+        section = nodes.section(ids=[f"document-{document.lower()}"])
+        section += nodes.title("", title)
+        rows = [claim for claim in all_claims() if claim.id.startswith(document)]
+        section += _table(app, page, rows, records)
+        result.append(section)
+    return result
+
+
+def _table(app: Sphinx, page: str, claims: list[Claim], records: dict[str, Recorded]) -> nodes.table:
+    table = nodes.table(classes=["kv-ledger"])
+    group = nodes.tgroup(cols=4)
+    group += [nodes.colspec(colwidth=width) for width in (8, 42, 15, 35)]
+    head, body = nodes.thead(), nodes.tbody()
+    head += _cells("Id", "Claim", "Verdict", "Measured")
+    for claim in claims:
+        recorded = records.get(claim.id)
+        if recorded is None:
+            body += _cells(claim.id, claim.claim, f"not examined yet (chapter {claim.chapter})", "")
+        else:
+            record = recorded.record
+            condition = f" ({record['condition']})" if record["condition"] and record["holds"] != "when" else ""
+            measured = f"{record['measured']}{condition}. {describe(record['source'])}"
+            body += _cells(claim.id, claim.claim, _link(app, page, recorded, recorded.words), measured)
+    group += [head, body]
+    table += group
+    return table
+
+
+def _cells(*contents: str | nodes.Node) -> nodes.row:
+    row = nodes.row()
+    for content in contents:
+        paragraph = nodes.paragraph()
+        paragraph += nodes.Text(content) if isinstance(content, str) else content
+        entry = nodes.entry()
+        entry += paragraph
+        row += entry
+    return row
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the role, the directive and the two steps that fill them in."""
+    app.add_config_value("kvedu_executed", "_build/executed", "env", [str])
+    app.add_node(verdict_node)
+    app.add_node(ledger_node)
+    app.add_role("verdict", VerdictRole())
+    app.add_directive("claims-ledger", LedgerDirective)
+    app.connect("env-updated", load_records)
+    app.connect("doctree-resolved", fill_in)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}
