@@ -1,0 +1,1 @@
+"""The model room: transformer, loaders, tokenizer, sampling and generation."""
