@@ -1,0 +1,26 @@
+"""RMSNorm: scale a vector to unit root mean square, then by a learned weight (Zhang and Sennrich 2019)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kvedu.units import Cost
+
+
+def rmsnorm_reference(x: Tensor, weight_M: Tensor, eps: float) -> Tensor:
+    """The definition over the last axis, in fp32: ``x / sqrt(mean(x**2) + eps) * weight``; result in x's dtype."""
+    x32 = x.to(torch.float32)
+    scale = torch.rsqrt(x32.pow(2).mean(-1, keepdim=True) + eps)
+    return (x32 * scale * weight_M.to(torch.float32)).to(x.dtype)
+
+
+def rmsnorm(x: Tensor, weight_M: Tensor, eps: float) -> Tensor:
+    """PyTorch's own RMSNorm, which also accumulates in fp32; equals the reference to rounding."""
+    return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight_M, eps)
+
+
+def cost(tokens: int, width: int, bytes_per_element: int = 2) -> Cost:
+    """4 FLOPs an element; the input is read and the output written once, the weight read once."""
+    elements = tokens * width
+    return Cost(4 * elements, (elements + width) * bytes_per_element, elements * bytes_per_element)
