@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from kvedu.analysis.quantized import Quantized
 from kvedu.analysis.shape import AttentionShape, shape_of
-from kvedu.analysis.weights import activation_bytes, parameter_count, parameters, weight_bytes
+from kvedu.analysis.weights import activation_bytes, parameter_count, parameters, weight_bytes, weights_read
 from kvedu.config import ModelConfig
 from kvedu.errors import KveduError
 
 __all__ = [
     "Quantized", "AttentionShape", "activation_bytes", "kv_bytes_per_token", "kv_bytes_per_token_per_layer",
-    "kv_cache_bytes", "max_batch", "max_tokens_in", "parameter_count", "parameters", "weight_bytes",
+    "kv_cache_bytes", "max_batch", "max_tokens_in", "parameter_count", "parameters", "weight_bytes", "weights_read",
 ]  # fmt: skip
 
 Model = ModelConfig | AttentionShape

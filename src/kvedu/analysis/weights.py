@@ -6,11 +6,26 @@ from kvedu.config import ModelConfig
 from kvedu.errors import KveduError
 
 
+def matrix_parameters(config: ModelConfig) -> dict[str, int]:
+    """Parameters of the matrices that every step multiplies by: q k v o, the MLP and the head.
+
+    Attention: q M x HD, k and v M x KD, o HD x M. HD need not equal M (Qwen3-4B: 4,096 and 2,560).
+    MLP: gate, up and down, 3 M F. A tied head is the embedding, used again. Biases and norms, below
+    0.1 % of a model, are not matrices.
+    """
+    L, M, H, K, D = config.L, config.M, config.H, config.K, config.D
+    return {"projections": L * (2 * M * H * D + 2 * M * K * D), "mlp": L * 3 * M * config.F, "head": M * config.V}
+
+
+def weights_read(config: ModelConfig, bytes_per_element: int = 2) -> int:
+    """Bytes of weights that every step reads, whatever its batch: an untied embedding is not among them."""
+    return bytes_per_element * sum(matrix_parameters(config).values())
+
+
 def parameters(config: ModelConfig) -> dict[str, int]:
     """Exact parameter count by part; ``head`` is 0 when it is tied to the embedding.
 
-    Attention: q M x HD, k and v M x KD, o HD x M. HD need not equal M (Qwen3-4B: 4,096 and 2,560).
-    MLP: gate, up and down, 3 M F.
+    The matrices, and beside them biases (where the config has them), norms and the embedding.
 
     >>> from kvedu.rope_config import RopeConfig
     >>> config = ModelConfig(n_layers=30, width=576, n_heads=9, n_kv_heads=3, head_dim=64, mlp_width=1536,
@@ -19,17 +34,16 @@ def parameters(config: ModelConfig) -> dict[str, int]:
     {'embedding': 28311552, 'attention': 26542080, 'mlp': 79626240, 'norms': 35136, 'head': 0}
     """
     L, M, H, K, D, F, V = config.L, config.M, config.H, config.K, config.D, config.F, config.V
-    attention = 2 * M * H * D + 2 * M * K * D
-    attention += (H + 2 * K) * D if config.qkv_bias else 0
-    attention += M if config.out_bias else 0
-    mlp = 3 * M * F + (2 * F + M if config.mlp_bias else 0)
+    matrices = matrix_parameters(config)
+    attention_bias = ((H + 2 * K) * D if config.qkv_bias else 0) + (M if config.out_bias else 0)
+    mlp_bias = 2 * F + M if config.mlp_bias else 0
     norms = 2 * M + (2 * D if config.qk_norm else 0)
     return {
         "embedding": V * M,
-        "attention": L * attention,
-        "mlp": L * mlp,
+        "attention": matrices["projections"] + L * attention_bias,
+        "mlp": matrices["mlp"] + L * mlp_bias,
         "norms": L * norms + M,
-        "head": 0 if config.tied else V * M,
+        "head": 0 if config.tied else matrices["head"],
     }
 
 
