@@ -46,7 +46,7 @@ def test_buffers_are_written():
 
 
 def test_median_is_of_single_calls(monkeypatch):
-    ticks = iter([0.0, 0.3, 1.0, 1.1, 2.0, 2.2])
+    ticks = iter([0.0, 0.6, 1.0, 1.1, 2.0, 2.2])
     monkeypatch.setattr(machine.time, "perf_counter", lambda: next(ticks))
     calls = []
     seconds = machine._median_seconds(lambda: calls.append(1), torch.device("cpu"), repeats=3)
