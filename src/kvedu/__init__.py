@@ -1,1 +1,38 @@
-"""kvedu: the KV cache and LLM inference, built to be read and run."""
+"""kvedu: the KV cache and LLM inference, built to be read and run.
+
+The names below are the front door; each is imported when it is first used, so that
+``import kvedu`` costs nothing by itself.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "load": "kvedu.model.load",
+    "generate": "kvedu.model.generate",
+    "stream": "kvedu.model.generate",
+    "Sampling": "kvedu.model.sampling",
+    "Completion": "kvedu.model.generation",
+    "Transformer": "kvedu.model.transformer",
+    "ModelConfig": "kvedu.config",
+    "Cache": "kvedu.caches.contract",
+    "NoCache": "kvedu.caches.none",
+    "ConcatCache": "kvedu.caches.concat",
+    "StaticCache": "kvedu.caches.static",
+    "KveduError": "kvedu.errors",
+}
+
+__version__ = "0.1.0"
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'kvedu' has no attribute {name!r}; it offers {', '.join(_HOME)}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

@@ -1,0 +1,57 @@
+"""Every cache under the laws: a new one joins with one line in ``CACHES``."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import torch
+from torch import Tensor
+
+from kvedu.caches.concat import ConcatCache
+from kvedu.caches.contract import Cache
+from kvedu.caches.none import NoCache
+from kvedu.caches.static import StaticCache
+from kvedu.config import ModelConfig
+
+CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
+    "none": NoCache,
+    "concat": ConcatCache,
+    "static": lambda config: StaticCache(config, max_sequences=6, max_length=64),
+}
+
+KEEPING = [name for name in CACHES if "keeps every token" not in getattr(CACHES[name], "exceptions", {})]
+"""Caches that keep every token."""
+
+
+def kv(config: ModelConfig, layer: int, tokens: list[int], positions: list[int]) -> tuple[Tensor, Tensor]:
+    """Keys and values ``[N, K, D]`` that depend on token, position and layer only, so that any order of arrival can be checked."""
+    rows = []
+    for token, position in zip(tokens, positions):
+        generator = torch.Generator().manual_seed(1_000_003 * token + 1_009 * position + layer)
+        rows.append(torch.randn(2, config.K, config.D, generator=generator))
+    both = torch.stack(rows) if rows else torch.zeros(0, 2, config.K, config.D)
+    return both[:, 0], both[:, 1]
+
+
+def feed(cache: Cache, tokens: dict[int, list[int]], parents: dict[int, list[int]] | None = None) -> None:
+    """One step that brings these tokens, without a model."""
+    with cache.step({seq: len(new) for seq, new in tokens.items()}, parents) as view:
+        flat, positions = [t for new in tokens.values() for t in new], view.positions.tolist()
+        for layer in range(cache.n_layers):
+            view.append(layer, *kv(cache.config, layer, flat, positions))
+
+
+def contents(cache: Cache, seq: int, layer: int) -> tuple[Tensor, Tensor]:
+    """Committed keys and values of a sequence, read through the contract's own gather (one dummy step, undone)."""
+    out = []
+    try:
+        with cache.step({seq: 1}) as view:
+            out.append(tuple(x.clone() for x in view.gather(layer, seq)[:2]))
+            raise _Undo
+    except _Undo:
+        pass
+    return out[0]
+
+
+class _Undo(Exception):
+    """Leaves a step without committing it."""
