@@ -76,21 +76,20 @@ class RopeConfig:
         return None
 
 
-_SCALING_FIELDS = {
-    "factor": "factor",
-    "original_max_position_embeddings": "original_max_positions",
-    "low_freq_factor": "low_freq_factor",
-    "high_freq_factor": "high_freq_factor",
-    "attention_factor": "attention_factor",
-    "beta_fast": "beta_fast",
-    "beta_slow": "beta_slow",
-    "mscale": "mscale",
-    "mscale_all_dim": "mscale_all_dim",
-    "truncate": "truncate",
-    "short_factor": "short_factor",
-    "long_factor": "long_factor",
+_COMMON = {"factor": "factor", "original_max_position_embeddings": "original_max_positions"}
+_SCALING_KEYS: dict[str, dict[str, str]] = {
+    "default": {},
+    "linear": {"factor": "factor"},
+    "dynamic": {"factor": "factor"},
+    "llama3": _COMMON | {"low_freq_factor": "low_freq_factor", "high_freq_factor": "high_freq_factor"},
+    "yarn": _COMMON | {key: key for key in ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+                                            "truncate")},
+    "longrope": _COMMON | {key: key for key in ("attention_factor", "short_factor", "long_factor")},
 }
-_NEUTRAL = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+"""Per kind, the keys of its block that its maths uses, and our names for them."""
+
+_EVERY_KIND = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+_BESIDE = {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "rope_interleaved"}
 
 
 def rope_from_hf(raw: Mapping[str, Any], head_dim: int, max_positions: int) -> RopeConfig:
@@ -98,29 +97,33 @@ def rope_from_hf(raw: Mapping[str, Any], head_dim: int, max_positions: int) -> R
 
     Reads both spellings that exist: ``rope_theta`` and ``rope_scaling`` beside each
     other, and one ``rope_parameters`` block; the kind under ``rope_type`` or ``type``.
-    Raises ``ConfigError`` naming any key it does not read.
+    Where the block and the keys beside it differ, the block wins, as in transformers.
+    Raises ``ConfigError`` naming any key that it does not read.
     """
-    block = dict(raw.get("rope_scaling") or {}) | dict(raw.get("rope_parameters") or {})
-    if block and all(isinstance(value, Mapping) for value in block.values()):
-        raise ConfigError(
-            f"rope_parameters differ by layer type ({', '.join(block)}); kvedu has one RoPE for all layers"
-        )
-    kind = block.get("rope_type", block.get("type")) or "default"
-    if "rope_type" in block and "type" in block and block["rope_type"] != block["type"]:
-        raise ConfigError(f"rope_type {block['rope_type']!r} and type {block['type']!r} disagree; remove one")
-    unread = [key for key in block if key not in _SCALING_FIELDS and key not in _NEUTRAL]
+    block = _block(raw)
+    kind = block.get("rope_type") or block.get("type") or "default"
+    if kind not in KINDS:
+        raise ConfigError(f"rope_type {kind!r} is unknown; kvedu knows {', '.join(KINDS)}")
+    used = _SCALING_KEYS[kind]
+    unread = sorted(key for key in block.keys() - used.keys() - _EVERY_KIND if block[key] is not None)
     if unread:
-        raise ConfigError(f"RoPE keys not understood: {', '.join(sorted(unread))}; loading would ignore them")
-    partial = _first(block.get("partial_rotary_factor"), raw.get("partial_rotary_factor"), raw.get("rotary_pct"), 1.0)
-    settings = {field: block[key] for key, field in _SCALING_FIELDS.items() if block.get(key) is not None}
+        raise ConfigError(
+            f"RoPE keys not used by rope_type {kind!r}: {', '.join(unread)}; "
+            "loading would ignore them: correct rope_type, or remove them from config.json"
+        )
+    settings = {field: block[key] for key, field in used.items() if block.get(key) is not None}
     for name in ("short_factor", "long_factor"):
         if name in settings:
             settings[name] = tuple(float(value) for value in settings[name])
-    # Phi-3 keeps the original length beside the block, not in it.
-    if settings.get("original_max_positions") is None and raw.get("original_max_position_embeddings"):
-        settings["original_max_positions"] = raw["original_max_position_embeddings"]
-    if kind == "longrope" and "factor" not in settings and settings.get("original_max_positions"):
+    if "original_max_position_embeddings" in used:
+        # Phi-3 keeps the original length beside the block, where it wins; without any, it is the whole length.
+        beside = raw.get("original_max_position_embeddings")
+        settings["original_max_positions"] = beside or settings.get("original_max_positions") or max_positions
+    if "factor" in used and "factor" not in settings:
+        if kind not in ("yarn", "longrope"):
+            raise ConfigError(f"{kind} RoPE needs a factor and the block has none: {block}")
         settings["factor"] = max_positions / settings["original_max_positions"]
+    partial = _first(block.get("partial_rotary_factor"), raw.get("partial_rotary_factor"), 1.0)
     return RopeConfig(
         dim=int(head_dim * partial),
         theta=float(_first(block.get("rope_theta"), raw.get("rope_theta"), 10_000.0)),
@@ -128,6 +131,26 @@ def rope_from_hf(raw: Mapping[str, Any], head_dim: int, max_positions: int) -> R
         max_positions=max_positions,
         **settings,
     )
+
+
+def _block(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The one RoPE block of a config, with everything that looks like RoPE and is not read refused."""
+    stray = sorted(key for key in raw if ("rope" in key or "rotary" in key) and key not in _BESIDE)
+    if stray:
+        raise ConfigError(f"RoPE keys not understood: {', '.join(stray)}; loading would ignore them")
+    if raw.get("rope_interleaved"):
+        raise ConfigError("rope_interleaved is true and kvedu rotates halves, not neighbours; convert Q and K first")
+    blocks = [dict(raw[key]) for key in ("rope_scaling", "rope_parameters") if raw.get(key)]
+    if len(blocks) == 2 and any(blocks[0][key] != blocks[1][key] for key in blocks[0].keys() & blocks[1].keys()):
+        raise ConfigError(f"rope_scaling {blocks[0]} and rope_parameters {blocks[1]} disagree; keep one")
+    block = {key: value for one in blocks for key, value in one.items()}
+    if any(isinstance(value, Mapping) for value in block.values()):
+        raise ConfigError(
+            f"rope_parameters differ by layer type ({', '.join(block)}); kvedu has one RoPE for all layers"
+        )
+    if "rope_type" in block and "type" in block and block["rope_type"] != block["type"]:
+        raise ConfigError(f"rope_type {block['rope_type']!r} and type {block['type']!r} disagree; remove one")
+    return block
 
 
 def _first(*values: Any) -> Any:
