@@ -80,8 +80,11 @@ def _link(app: Sphinx, page: str, recorded: Recorded, text: str) -> nodes.Node:
 
 def _ledger(app: Sphinx, page: str, records: dict[str, Recorded]) -> list[nodes.Node]:
     counts = count_verdicts(records)
-    summary = ", ".join(f"{word}: {count}" for word, count in counts.items())
-    result: list[nodes.Node] = [nodes.paragraph("", f"{len(all_claims())} claims; {summary}.")]
+    summary = (
+        f"Of {len(all_claims())} claims {counts['holds']} hold, {counts['holds when']} hold when …, "
+        f"{counts['does not hold']} do not hold; {counts['not examined yet']} are not examined yet."
+    )
+    result: list[nodes.Node] = [nodes.paragraph("", summary)]
     for document, title in (("A", "Document A, the study chapter"), ("B", "Document B, the glossary article")):
         section = nodes.section(ids=[f"document-{document.lower()}"])
         section += nodes.title("", title)
