@@ -65,7 +65,7 @@ class StopStrings:
             if size == len(stop):
                 match = (self._end - size, size, stop)
                 self._found = min(self._found, match) if self._found else match
-                size = self._borders[i][size - 1]
+                size = 0  # a later match of the same stop string starts later and never counts
             self._matched[i] = size
 
     def _first_open(self) -> int:
