@@ -54,11 +54,15 @@ def model_path(name: str = MODEL_NAME, *, progress: Progress = lambda line: None
         if not Path(named).is_file():
             raise LoadError(f"KVEDU_MODEL_FILE names {named}, which is not a file; correct or unset it")
         return Path(named)
-    cached = cache_folder() / GGUF_NAME
-    for path in (cached, _installed_path()):
-        if path is not None and _has_size(path, GGUF_BYTES):
+    return found_path() or _download(cache_folder() / GGUF_NAME, progress)
+
+
+def found_path() -> Path | None:
+    """The model's file in the cache folder or in an installed package, whole; None if it is in neither."""
+    for path in (cache_folder() / GGUF_NAME, _installed_path()):
+        if path is not None and path.is_file() and path.stat().st_size == GGUF_BYTES:
             return path
-    return _download(cached, progress)
+    return None
 
 
 def cache_folder() -> Path:
@@ -76,10 +80,6 @@ def file_sha256(path: Path) -> str:
     """Hex SHA-256 of a file. Cost: one read of it, some 0.3 s per 100 MB."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _has_size(path: Path, n_bytes: int) -> bool:
-    return path.is_file() and path.stat().st_size == n_bytes
 
 
 def _installed_path() -> Path | None:
