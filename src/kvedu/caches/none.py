@@ -7,6 +7,7 @@ training uses (autograd passes through it).
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from kvedu.caches.contract import Cache, View, storage_bytes
@@ -40,6 +41,9 @@ class NoCache(Cache):
         self._step_kv[layer] = (view, k_NKD, v_NKD)
 
     def _read(self, layer: int, seq: int, length: int) -> tuple[Tensor, Tensor]:
+        if layer not in self._step_kv:
+            empty = torch.empty(0, self.config.K, self.config.D, dtype=self.dtype, device=self.device)
+            return empty, empty
         view, k_NKD, v_NKD = self._step_kv[layer]
         rows = next(row.rows for row in view.rows if row.seq == seq)
         return k_NKD[rows], v_NKD[rows]

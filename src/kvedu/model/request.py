@@ -41,7 +41,7 @@ def is_batch(prompts: Any) -> bool:
 
 def prompt_ids(prompt: Prompt, tokenizer: Tokenizer | None) -> tuple[int, ...]:
     """Token ids of a prompt of any of the three kinds. Raises ``RequestError`` if it is none of them."""
-    if isinstance(prompt, str) or (len(prompt) and isinstance(prompt[0], dict)):
+    if isinstance(prompt, str) or (isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], dict)):
         if tokenizer is None:
             raise RequestError("this model has no tokenizer: give token ids, or set model.tokenizer")
         return tuple(tokenizer.encode(prompt) if isinstance(prompt, str) else tokenizer.chat(prompt))
