@@ -28,7 +28,7 @@ class Failure:
         return f"{self.page}, code cell {self.cell} (line {self.line}): {self.why}"
 
 
-def execute_pages(root: Path, build: Path, key: str) -> list[Failure]:
+def execute_pages(root: Path, build: Path, key: str, cell_timeout: int) -> list[Failure]:
     """Execute every notebook of the contents that the cache does not hold for ``key``; report failures.
 
     A failed notebook is not cached and does not stop the others. The executed notebooks lie under
@@ -58,7 +58,7 @@ def execute_pages(root: Path, build: Path, key: str) -> list[Failure]:
         if _in_cache(cache, notebook):
             _, merged = cache.merge_match_into_notebook(notebook)
             print("unchanged", flush=True)
-        elif failure := _run(notebook, path, str(page)):
+        elif failure := _run(notebook, path, str(page), cell_timeout):
             failures.append(failure)
             _kept(root, executed, path).unlink(missing_ok=True)
             print("FAILED", flush=True)
@@ -107,7 +107,7 @@ def _in_cache(cache: Any, notebook: nbformat.NotebookNode) -> bool:
     return True
 
 
-def _run(notebook: nbformat.NotebookNode, path: Path, page: str) -> Failure | None:
+def _run(notebook: nbformat.NotebookNode, path: Path, page: str, timeout: int) -> Failure | None:
     current = 0
 
     def remember(cell: Any, cell_index: int) -> None:
@@ -115,13 +115,17 @@ def _run(notebook: nbformat.NotebookNode, path: Path, page: str) -> Failure | No
         current = cell_index
 
     client = NotebookClient(
-        notebook, timeout=300, kernel_name="python3", record_timing=False, resources={"metadata": {"path": str(path.parent)}}
+        notebook,
+        timeout=timeout,
+        kernel_name="python3",
+        record_timing=False,
+        resources={"metadata": {"path": str(path.parent)}},
     )
     client.on_cell_start = remember
     try:
         client.execute()
     except CellTimeoutError:
-        why = f"took longer than {client.timeout} s"
+        why = f"took longer than {timeout} s"
     except CellExecutionError as error:
         why = f"{error.ename}: {error.evalue}\n{error.traceback}"
     except DeadKernelError:

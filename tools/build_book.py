@@ -1,6 +1,6 @@
 """Build the book: execute its notebooks, render its pages, put the library's wheel beside them.
 
-    python tools/build_book.py [--root FOLDER] [--force]
+    python tools/build_book.py [--root FOLDER] [--force] [--cell-timeout SECONDS]
 
 Does nothing where nothing changed since the last good build. A failure leaves no pages behind, so that
 nobody reads old ones, and every next build fails again until it is mended.
@@ -26,11 +26,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Build the book.")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1])
     parser.add_argument("--force", action="store_true", help="execute and render everything again")
+    parser.add_argument("--cell-timeout", type=int, default=300, metavar="SECONDS")
     options = parser.parse_args()
     root = options.root.resolve()
     build = root / "_build"
     try:
-        return build_book(root, build, force=options.force)
+        return build_book(root, build, force=options.force, cell_timeout=options.cell_timeout)
     except VendorError as error:
         return _failed(build, str(error))
     except OSError as error:
@@ -39,7 +40,7 @@ def main() -> int:
         return _failed(build, "the disk is full: free some space and run it again.")
 
 
-def build_book(root: Path, build: Path, *, force: bool = False) -> int:
+def build_book(root: Path, build: Path, *, force: bool, cell_timeout: int) -> int:
     """Build ``root`` into ``build``; the exit status."""
     start = time.perf_counter()
     spec = find_spec("kvedu")
@@ -58,7 +59,7 @@ def build_book(root: Path, build: Path, *, force: bool = False) -> int:
 
     _set_environment(root, build)
     print("== executing the notebooks", flush=True)
-    failures = execute_pages(root, build, execution_key(root, package))
+    failures = execute_pages(root, build, execution_key(root, package), cell_timeout)
     if failures:
         log = build / "failures.log"
         log.write_text("\n\n".join(map(str, failures)) + "\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,7 +23,7 @@ def provenance() -> dict[str, Any]:
 
 
 def machine_info() -> dict[str, Any]:
-    """Processor, usable cores, memory in GiB, system and, where PyTorch sees one, the GPU."""
+    """Processor, usable cores, memory in GiB, system and, where PyTorch is in use and sees one, the GPU."""
     info: dict[str, Any] = {
         "cpu": _cpu_name(),
         "cores": usable_cores(),
@@ -95,6 +96,5 @@ def _memory_gib() -> float:
 
 
 def _gpu_name() -> str:
-    import torch
-
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    torch = sys.modules.get("torch")  # a measurement that never imported PyTorch did not run on its GPU
+    return torch.cuda.get_device_name() if torch is not None and torch.cuda.is_available() else ""

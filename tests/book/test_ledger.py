@@ -1,0 +1,90 @@
+"""A verdict needs a measurement, travels in its cell's output, and is counted from there."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvedu.book.claims import all_claims
+from kvedu.book.ledger import METADATA_KEY, judge, verdict
+from kvedu.book.records import count_verdicts, read_records
+from kvedu.book.rows import Row
+from kvedu.errors import KveduError
+
+ROW = Row("speed", "python bench/x.py", {"x": 1}, {"cpu": "a chip", "cores": 4}, "2026-01-02", {"python": "3.11"}, "abc123")
+
+
+@pytest.mark.parametrize(
+    ("holds", "condition", "words"),
+    [(True, "", "holds"), (np.bool_(False), "at batch 1", "does not hold"), ("when", "S > 8", "holds when S > 8"), (None, "S > 8", "holds when S > 8")],
+)
+def test_words(holds: Any, condition: str, words: str) -> None:
+    result = judge("A1.1a", holds, measured="ratio 7", condition=condition, value=7, unit="x")
+    assert result.words == words
+    assert result.claim.id == "A1.1a" and result.value == 7.0
+    assert json.loads(json.dumps(result.record()))["claim"] == "A1.1a"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sign"),
+    [
+        (("A1.1", True, {"measured": "7"}), "A1.1a, A1.1b"),
+        (("A1.1a", True, {"measured": " "}), "without a measurement"),
+        (("A1.1a", "when", {"measured": "7"}), "needs the condition"),
+        (("A1.1a", "holds", {"measured": "7"}), "'holds'"),
+        (("A1.1a", True, {"measured": "7", "value": 7}), "no unit"),
+    ],
+)
+def test_refusals(arguments: tuple[str, Any, dict[str, Any]], sign: str) -> None:
+    claim_id, holds, rest = arguments
+    with pytest.raises(KveduError, match=sign):
+        judge(claim_id, holds, **rest)
+
+
+def test_source_is_this_run_or_the_row() -> None:
+    here = judge("A1.1a", True, measured="7").source
+    assert {"machine", "date", "versions", "commit"} <= set(here) and here["machine"]["cores"] >= 1
+    stored = judge("A1.1a", True, measured="7", row=ROW)
+    assert stored.source["commit"] == "abc123" and stored.source["command"] == "python bench/x.py"
+    assert "a chip (4 cores), 2026-01-02, commit abc123" in str(stored)
+
+
+def test_html_is_escaped_and_anchored() -> None:
+    html = judge("A1.1a", False, measured="<b> & 3", condition="x < 4", row=ROW).to_html()
+    assert "&lt;b&gt; &amp; 3" in html and "x &lt; 4" in html and 'id="verdict-A1.1a"' in html and "Does not hold" in html
+
+
+def test_without_a_notebook_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    verdict("A1.1a", True, measured="ratio 7", row=ROW)
+    assert capsys.readouterr().out.startswith("A1.1a holds: ratio 7.")
+
+
+def executed(folder: Path, page: str, *records: dict[str, Any]) -> None:
+    outputs = [{"output_type": "display_data", "data": {}, "metadata": {METADATA_KEY: record}} for record in records]
+    cells = [{"cell_type": "markdown", "source": ""}, {"cell_type": "code", "source": "", "outputs": outputs}]
+    path = folder / f"{page}.ipynb"
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+
+
+def test_records_are_read_and_counted(tmp_path: Path) -> None:
+    one = judge("A1.1a", True, measured="7").record()
+    two = judge("B10d", "when", measured="7", condition="never").record()
+    three = judge("A1.3d", False, measured="7").record()
+    executed(tmp_path, "book/01", one, two)
+    executed(tmp_path, "book/02", three)
+    executed(tmp_path, "book/left-over", judge("A2.4", True, measured="7").record())
+    found, problems = read_records(tmp_path, ["book/01", "book/02", "book/plain"])
+    assert not problems and set(found) == {"A1.1a", "B10d", "A1.3d"}
+    assert found["B10d"].words == "holds when never" and found["A1.3d"].page == "book/02"
+    assert count_verdicts(found) == {"holds": 1, "holds when": 1, "does not hold": 1, "not examined yet": len(all_claims()) - 3}
+
+
+def test_a_claim_judged_twice_or_unknown_is_a_problem(tmp_path: Path) -> None:
+    record = judge("A1.1a", True, measured="7").record()
+    executed(tmp_path, "book/01", record)
+    executed(tmp_path, "book/02", record, record | {"claim": "Z9"})
+    _, problems = read_records(tmp_path, ["book/01", "book/02"])
+    assert len(problems) == 2 and "already has a verdict in book/01" in problems[0] and "Z9" in problems[1]

@@ -1,0 +1,95 @@
+"""Stored rows say where they were measured, or are refused; every row in the repository does."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from kvedu.book import rows
+from kvedu.book.provenance import current_commit, describe, machine_info
+from kvedu.errors import KveduError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KVEDU_ROWS", str(tmp_path))
+    return tmp_path
+
+
+def test_saved_rows_come_back(folder: Path) -> None:
+    rows.save_row("decode", {"tok_per_s": 40.5}, command="python bench/b.py")
+    row = rows.load_row("decode")
+    assert row["tok_per_s"] == 40.5 and row.command == "python bench/b.py" and row.machine == machine_info()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", row.date) and "python" in row.versions
+    assert "`python bench/b.py`" in row.cite() and row.commit in row.cite()
+    with pytest.raises(KveduError, match="it has tok_per_s"):
+        row["toks"]
+
+
+def test_a_new_row_replaces_only_its_own_machine_s(folder: Path) -> None:
+    rows.save_row("decode", {"x": 1}, command="c")
+    path = folder / "decode.json"
+    other = json.loads(path.read_text())[0] | {"machine": {"cpu": "other", "cores": 1}, "date": "2020-01-01"}
+    path.write_text(json.dumps([other, *json.loads(path.read_text())]))
+    rows.save_row("decode", {"x": 2}, command="c")
+    assert [row["x"] for row in rows.load_rows("decode")] == [1, 2]
+    assert rows.load_row("decode")["x"] == 2
+
+
+@pytest.mark.parametrize("field", rows.FIELDS)
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_row_without_its_origin_is_refused(folder: Path, field: str, empty: bool) -> None:
+    rows.save_row("decode", {"x": 1}, command="c")
+    path = folder / "decode.json"
+    row = json.loads(path.read_text())[0]
+    if empty:
+        row[field] = type(row[field])()
+    else:
+        del row[field]
+    path.write_text(json.dumps([row]))
+    with pytest.raises(KveduError, match=f"lacks {field}"):
+        rows.load_row("decode")
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", "[3]"])
+def test_a_file_that_is_no_list_of_rows_is_refused(folder: Path, text: str) -> None:
+    (folder / "decode.json").write_text(text)
+    with pytest.raises(KveduError):
+        rows.load_row("decode")
+
+
+def test_where_rows_lie(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KveduError, match="stored: none"):
+        rows.load_row("decode")
+    monkeypatch.setenv("KVEDU_ROWS", str(folder / "gone"))
+    with pytest.raises(KveduError, match="not a folder"):
+        rows.rows_folder()
+    monkeypatch.delenv("KVEDU_ROWS")
+    deep = folder / "labs" / "deep"
+    deep.mkdir(parents=True)
+    monkeypatch.chdir(deep)
+    with pytest.raises(KveduError, match="no bench/results"):
+        rows.rows_folder()
+    (folder / "bench" / "results").mkdir(parents=True)
+    assert rows.rows_folder() == folder / "bench" / "results"
+
+
+def test_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVEDU_COMMIT", "abc")
+    assert current_commit() == "abc"
+    monkeypatch.delenv("KVEDU_COMMIT")
+    assert re.fullmatch(r"[0-9a-f]{12}\+?|unknown", current_commit())
+
+
+def test_gpu_is_named_before_the_cpu() -> None:
+    source = {"machine": {"cpu": "c", "cores": 2, "gpu": "a GPU"}, "date": "2026-01-01", "commit": "abc"}
+    assert describe(source) == "a GPU, 2026-01-01, commit abc"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "bench" / "results").glob("*.json")), ids=lambda path: path.stem)
+def test_every_stored_row_is_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVEDU_ROWS", str(path.parent))
+    assert rows.load_rows(path.stem)
