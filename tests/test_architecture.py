@@ -4,32 +4,12 @@ import ast
 from pathlib import Path
 
 import pytest
-
-PACKAGE = Path(__file__).resolve().parents[1] / "src" / "kvedu"
-FLOORS = {
-    0: ("errors", "config", "config_*", "rope_config", "dims", "units"),
-    1: ("analysis", "kernels", "fetch", "texts"),
-    2: ("caches", "machine"),
-    3: ("model",),
-    4: ("compress", "parallel"),
-    5: ("speculative",),
-    6: ("engine",),
-    7: ("serve", "viz", "grading", "book"),
-    8: ("__init__", "__main__", "doctor", "check", "grade", "api"),  # the edge: where a user comes in
-}
-
+from readme_map import PACKAGE, floor_of
 
 def room_of(path: Path) -> str:
     """The room of a source file: its folder in the package, or its own name."""
     first = path.relative_to(PACKAGE).parts[0]
     return first.removesuffix(".py")
-
-
-def floor_of(room: str) -> int:
-    for floor, rooms in FLOORS.items():
-        if any(room == name or (name.endswith("*") and room.startswith(name[:-1])) for name in rooms):
-            return floor
-    raise AssertionError(f"room {room!r} has no floor; give it one in tests/test_architecture.py")
 
 
 def imported_rooms(tree: ast.AST, path: Path) -> list[tuple[int, str]]:
