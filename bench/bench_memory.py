@@ -44,6 +44,7 @@ def main() -> int:
         print(f"{case['case']:14}{case['sequences']:>10}" + "".join(f"{size:>13}" for size in sizes) + f"{case['ratio']:>8.4f}")
     worst = max(abs(case["ratio"] - 1) for case in cases)
     print(f"\nheld / formula is within {worst:.2%} everywhere; {ALLOWED:.0%} are allowed")
+    RESULTS.mkdir(exist_ok=True)
     command = "python bench/bench_memory.py" + "".join(f" {argument}" for argument in sys.argv[1:])
     print("stored in", os.path.relpath(save_row("memory", {"cases": cases, "worst_off": worst}, command=command, folder=RESULTS)))
     return 0 if worst <= ALLOWED else 1
