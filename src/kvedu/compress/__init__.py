@@ -1,0 +1,1 @@
+"""Rewrites of a plain model from outside, and what they cost in quality."""
