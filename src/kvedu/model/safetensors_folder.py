@@ -71,7 +71,10 @@ class SafetensorsFolder:
                 raise LoadError(f"{index} names {stray[0]!r}; shards must lie in the folder itself")
             absent = [name for name in names if not (self.folder / name).is_file()]
             if absent:
-                raise LoadError(f"shard {absent[0]} named in {INDEX} is missing from {self.folder} ({len(absent)} of {len(names)} missing)")
+                raise LoadError(
+                    f"shard {absent[0]} named in {INDEX} is missing from {self.folder} "
+                    f"({len(absent)} of {len(names)} missing)"
+                )
             return names, listed
         if (self.folder / SINGLE).is_file():
             return [SINGLE], None
