@@ -1,65 +1,8 @@
 """The build of a small book: a failure is named, fails every time and leaves no old pages; good pages are current."""
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-HEADER = """---
-jupytext:
-  text_representation:
-    extension: .md
-    format_name: myst
-kernelspec:
-  display_name: Python 3
-  language: python
-  name: python3
----
-
-"""
-JUDGE = "from kvedu.book.ledger import verdict\nverdict('A1.1a', 2 > 1, measured='ratio 7.25')"
-
-
-def write(book: Path, name: str, title: str, *cells: str, prose: str = "") -> None:
-    code = "\n".join(f"```{{code-cell}} ipython3\n{cell}\n```\n" for cell in cells)
-    (book / "book" / f"{name}.md").write_text(f"{HEADER}# {title}\n\n{prose}\n\n{code}")
-
-
-def contents(book: Path, *names: str) -> None:
-    chapters = "".join(f"  - file: book/{name}\n" for name in names)
-    (book / "_toc.yml").write_text(f"format: jb-book\nroot: book/intro\nchapters:\n{chapters}")
-
-
-@pytest.fixture
-def book(tmp_path: Path) -> Path:
-    """A book with the real configuration and one page, whose cell judges a claim."""
-    shutil.copy(ROOT / "_config.yml", tmp_path)
-    (tmp_path / "book").mkdir()
-    shutil.copytree(ROOT / "book" / "_static", tmp_path / "book" / "_static", ignore=shutil.ignore_patterns("vendor"))
-    shutil.copytree(ROOT / "book" / "_ext", tmp_path / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "book" / "references.bib", tmp_path / "book")
-    shutil.copy(ROOT / "book" / "claims-ledger.md", tmp_path / "book")
-    write(tmp_path, "intro", "Start", JUDGE, "print('old' + 'output')", prose="It {verdict}`A1.1a`. First text.")
-    contents(tmp_path, "claims-ledger")
-    skip = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "src" / "kvedu", tmp_path / "library" / "kvedu", ignore=skip)
-    return tmp_path
-
-
-def build(book: Path, *options: str) -> tuple[int, str]:
-    """Build with the book's own copy of the library; status and all that was printed."""
-    command = [sys.executable, str(ROOT / "tools" / "build_book.py"), "--root", str(book), *options]
-    environment = os.environ | {"PYTHONPATH": str(book / "library"), "KVEDU_COMMIT": "abc123", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
-    return done.returncode, done.stdout + done.stderr
-
-
-def no_pages(book: Path) -> bool:
-    return not (book / "_build" / "html").exists()
+from small_book import JUDGE, build, contents, no_pages, write
 
 
 def test_a_good_book_is_current_and_a_broken_one_leaves_nothing(book: Path) -> None:

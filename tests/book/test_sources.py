@@ -1,0 +1,67 @@
+"""The book's sources: whole contents, honest titles, headers that execute, all claims of a chapter examined."""
+
+import re
+from pathlib import Path
+
+import pytest
+from book_execute import toc_pages
+from pybtex.database import parse_file
+
+from kvedu.book.claims import all_claims
+
+ROOT = Path(__file__).resolve().parents[2]
+BOOK = ROOT / "book"
+PAGES = sorted(BOOK.glob("*.md"))
+CHAPTERS = [path for path in PAGES if re.match(r"\d\d-", path.name)]
+
+
+def test_every_page_is_in_the_contents_once() -> None:
+    listed = toc_pages(ROOT)
+    assert len(listed) == len(set(listed))
+    assert {path for path in listed if path.parent == BOOK} == set(PAGES)
+    named = re.findall(r"^[^#\n]*(?:file|root): *(\S+)", (ROOT / "_toc.yml").read_text(), re.MULTILINE)
+    assert len(named) == len(listed), "the contents name a page that does not exist"
+
+
+def test_chapters_stand_in_order() -> None:
+    listed = [path for path in toc_pages(ROOT) if path in CHAPTERS]
+    assert listed == CHAPTERS
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_chapter(path: Path) -> None:
+    """Its title carries the number of its name, it can be executed, and it judges every claim that is its own."""
+    text = path.read_text("utf-8")
+    number = int(path.name[:2])
+    assert re.search(rf"^# {number} · \S", text, re.MULTILINE), "the title carries the chapter's number"
+    header = text.split("---")[1]
+    assert "jupytext:" in header and "kernelspec:" in header
+    code = "\n".join(re.findall(r"```\{code-cell\}.*?\n(.*?)```", text, re.DOTALL))
+    missing = [claim.id for claim in all_claims() if claim.chapter == number and not re.search(rf"""["']{re.escape(claim.id)}["']""", code)]
+    assert not missing, f"no cell of chapter {number} judges {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_page_loads_nothing_from_elsewhere(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert not re.search(r"""(?:src|@import|from)\s*=?\s*["'(]*https?://""", text)
+    assert not re.search(r"!\[[^\]]*\]\(https?://", text)
+
+
+def test_glossary_is_sorted_and_rich() -> None:
+    block = re.search(r"```\{glossary\}\n(.*?)```", (BOOK / "glossary.md").read_text("utf-8"), re.DOTALL)
+    assert block is not None
+    terms = re.findall(r"^(?! )(\S.*)$", block[1], re.MULTILINE)
+    assert len(terms) >= 50 and terms == sorted(terms, key=str.lower)
+
+
+def test_references_hold_what_the_plan_names() -> None:
+    entries = parse_file(str(BOOK / "references.bib")).entries
+    sources = {"pope2022", "kwon2023", "yu2022", "leviathan2023", "ainslie2023", "shazeer2019", "zheng2024"}
+    figures = {"agrawal2024", "li2025", "vllm2024", "liu2024", "xiao2024", "deepseek2024", "gptfast2023", "shah2024", "h200"}
+    assert sources | figures <= set(entries)
+    for key, entry in entries.items():
+        assert {"title", "year", "url"} <= set(entry.fields) and entry.persons["author"], key
+        if arxiv := re.search(r"arxiv\.org/abs/(\d{4}\.\d{5})", entry.fields["url"]):
+            assert arxiv[1] in entry.fields["note"], key
+            assert 0 <= int(entry.fields["year"]) - (2000 + int(arxiv[1][:2])) <= 1, f"{key}: year and arXiv number disagree"
