@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from readme_map import PACKAGE, floor_of
 
+
 def room_of(path: Path) -> str:
     """The room of a source file: its folder in the package, or its own name."""
     first = path.relative_to(PACKAGE).parts[0]
@@ -45,7 +46,9 @@ def faults(path: Path, source: str) -> list[str]:
         if floor_of(room) == 0 == floor_of(target):
             continue  # the ground floor is one room in several files
         if floor_of(target) >= floor_of(room):
-            wrong.append(f"{path.name}:{line}: {room} (floor {floor_of(room)}) imports {target} (floor {floor_of(target)})")
+            wrong.append(
+                f"{path.name}:{line}: {room} (floor {floor_of(room)}) imports {target} (floor {floor_of(target)})"
+            )
     return wrong
 
 
@@ -85,7 +88,11 @@ def test_a_right_import_passes(file: str, source: str) -> None:
 def test_triton_is_named_only_by_kernels() -> None:
     """C044: no file but ``*_triton.py`` imports Triton when it is itself imported."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        top = [node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.Import | ast.ImportFrom)]
-        names = {alias.name for node in top for alias in node.names} | {getattr(node, "module", "") or "" for node in top}
+        top = [
+            node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+        names = {alias.name for node in top for alias in node.names} | {
+            getattr(node, "module", "") or "" for node in top
+        }
         if not path.name.endswith("_triton.py"):
             assert not any(name.split(".")[0] == "triton" or name.endswith("_triton") for name in names), path

@@ -21,7 +21,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 PLATFORMS = [
-    {"sys_platform": system, "platform_machine": machine, "python_version": python, "python_full_version": f"{python}.9"}
+    {
+        "sys_platform": system,
+        "platform_machine": machine,
+        "python_version": python,
+        "python_full_version": f"{python}.9",
+    }
     for system, machine in (("linux", "x86_64"), ("darwin", "arm64"))
     for python in ("3.11", "3.12", "3.13")
 ]
@@ -33,7 +38,9 @@ def constraints() -> list[Requirement]:
 
 
 def asked_for() -> list[Requirement]:
-    return [Requirement(text) for text in [*PROJECT["dependencies"], *(text for extra in EXTRAS.values() for text in extra)]]
+    return [
+        Requirement(text) for text in [*PROJECT["dependencies"], *(text for extra in EXTRAS.values() for text in extra)]
+    ]
 
 
 def pinned(environment: dict[str, str]) -> dict[str, Version]:
@@ -44,7 +51,9 @@ def pinned(environment: dict[str, str]) -> dict[str, Version]:
 def test_pyproject_gives_ranges_and_all_extras() -> None:
     assert set(EXTRAS) == {"book", "labs", "test", "instructor", "serve", "bench"}
     for requirement in asked_for():
-        assert requirement.specifier and not any(part.operator in ("==", "===") for part in requirement.specifier), requirement
+        assert requirement.specifier and not any(part.operator in ("==", "===") for part in requirement.specifier), (
+            requirement
+        )
 
 
 def test_constraints_are_exact_and_sorted_once() -> None:
@@ -62,12 +71,18 @@ def test_constraints_fit_pyproject_on_every_platform(environment: dict[str, str]
     for requirement in asked_for():
         name = canonicalize_name(requirement.name)
         assert name in versions, f"{name} is in pyproject.toml and not in constraints.txt"
-        assert requirement.specifier.contains(versions[name], prereleases=True), f"{name}=={versions[name]} is outside {requirement}"
+        assert requirement.specifier.contains(versions[name], prereleases=True), (
+            f"{name}=={versions[name]} is outside {requirement}"
+        )
 
 
 def test_constraints_hold_the_whole_closure() -> None:
     """Everything that the installed environment pulled in has its exact version in constraints.txt."""
-    here = {canonicalize_name(row.name): str(row.specifier) for row in constraints() if row.marker is None or row.marker.evaluate()}
+    here = {
+        canonicalize_name(row.name): str(row.specifier)
+        for row in constraints()
+        if row.marker is None or row.marker.evaluate()
+    }
     seen: set[tuple[str, str]] = set()
     waiting = [Requirement(text) for text in PROJECT["dependencies"]]
     waiting += [Requirement(text) for extra in ("book", "labs", "test") for text in EXTRAS[extra]]
@@ -80,7 +95,9 @@ def test_constraints_hold_the_whole_closure() -> None:
             seen.add((name, extra))
             waiting += list(requirements_of(name, extra))
             assert name in here, f"{name} is installed for the book and missing from constraints.txt"
-            assert here[name] == f"=={Version(distribution(name).version).public}", f"{name}: run `make` after a change of constraints.txt"
+            assert here[name] == f"=={Version(distribution(name).version).public}", (
+                f"{name}: run `make` after a change of constraints.txt"
+            )
     assert len(seen) > 100
 
 
@@ -109,7 +126,11 @@ def test_conda_environment_is_the_same_one() -> None:
 def test_platform_markers_cover_the_platforms() -> None:
     for row in constraints():
         if row.marker is not None:
-            answers = {Marker(str(row.marker)).evaluate(environment | {"python_full_version": full}) for environment in PLATFORMS for full in ("3.11.2", "3.12.9")}
+            answers = {
+                Marker(str(row.marker)).evaluate(environment | {"python_full_version": full})
+                for environment in PLATFORMS
+                for full in ("3.11.2", "3.12.9")
+            }
             assert answers == {True, False}, f"the marker of {row} never matters"
 
 
@@ -137,7 +158,15 @@ def copy(tmp_path: Path) -> Path:
 
 def make(folder: Path, **environment: str) -> str:
     """``make book`` in ``folder``; its last line, which must be one sentence of kvedu's."""
-    done = subprocess.run(["make", "book"], cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        ["make", "book"],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if not line.startswith("make")]
     assert lines and lines[-1].startswith("kvedu: ") and lines[-1].endswith("."), done.stdout + done.stderr
@@ -165,8 +194,17 @@ def test_no_disk(copy: Path) -> None:
 
 def test_no_network(copy: Path) -> None:
     words = make(
-        copy, PIP_INDEX_URL="http://127.0.0.1:9/simple", PIP_CONFIG_FILE=os.devnull, PIP_EXTRA_INDEX_URL="", PIP_FIND_LINKS="",
-        PIP_RETRIES="0", PIP_NO_CACHE_DIR="1", http_proxy="", https_proxy="", HTTP_PROXY="", HTTPS_PROXY="",
+        copy,
+        PIP_INDEX_URL="http://127.0.0.1:9/simple",
+        PIP_CONFIG_FILE=os.devnull,
+        PIP_EXTRA_INDEX_URL="",
+        PIP_FIND_LINKS="",
+        PIP_RETRIES="0",
+        PIP_NO_CACHE_DIR="1",
+        http_proxy="",
+        https_proxy="",
+        HTTP_PROXY="",
+        HTTPS_PROXY="",
     )
     assert "the package index could not be reached" in words
 
@@ -174,7 +212,7 @@ def test_no_network(copy: Path) -> None:
 def test_disk_full_while_installing(copy: Path) -> None:
     venv = copy / ".venv" / "bin"
     venv.mkdir(parents=True)
-    log = "for word; do [ \"$last\" = --log ] && echo 'OSError: [Errno 28] No space left on device' >\"$word\"; last=$word; done"
-    (venv / "python").write_text(f"#!/bin/sh\ncase \"$*\" in *install*) {log}; exit 1;; esac\nexit 0\n")
+    log = 'for word; do [ "$last" = --log ] && echo \'OSError: [Errno 28] No space left on device\' >"$word"; last=$word; done'
+    (venv / "python").write_text(f'#!/bin/sh\ncase "$*" in *install*) {log}; exit 1;; esac\nexit 0\n')
     (venv / "python").chmod(0o755)
     assert "the disk is full" in make(copy)

@@ -19,7 +19,9 @@ def block(language: str) -> str:
 def test_example_works_as_printed(tmp_path: Path) -> None:
     code = block("python")
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == block("text")
 
@@ -33,7 +35,9 @@ def test_commands_and_links_exist() -> None:
     targets = set(re.findall(r"(?:`|\$ )make (\w+)", README))
     assert {"book", "test"} <= targets
     for target in targets:
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"README names `make {target}`, which the Makefile lacks"
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), (
+            f"README names `make {target}`, which the Makefile lacks"
+        )
     for link in re.findall(r"\]\((?!https?:)([^)]+)\)", README):
         assert (ROOT / link).exists(), f"README links to {link}, which does not exist"
 

@@ -43,7 +43,9 @@ def execute_pages(root: Path, build: Path, key: str, cell_timeout: int) -> list[
     key_file.write_text(key)
     cache = get_cache(str(cache_folder))
 
-    notebooks = [path for path in toc_pages(root) if path.suffix == ".md" and is_myst_markdown_notebook(path.read_text("utf-8"))]
+    notebooks = [
+        path for path in toc_pages(root) if path.suffix == ".md" and is_myst_markdown_notebook(path.read_text("utf-8"))
+    ]
     wanted = {_kept(root, executed, path) for path in notebooks}
     for old in executed.rglob("*.ipynb"):
         if old not in wanted:

@@ -46,4 +46,6 @@ def _npm_ci(folder: Path) -> None:
     if done.returncode:
         assert isinstance(done, subprocess.CompletedProcess)
         last = (done.stderr.strip().splitlines() or ["npm said nothing"])[-1]
-        raise VendorError(f"the pages' scripts could not be fetched from the npm registry; is the network up? npm says: {last}")
+        raise VendorError(
+            f"the pages' scripts could not be fetched from the npm registry; is the network up? npm says: {last}"
+        )

@@ -64,7 +64,11 @@ def build_book(root: Path, build: Path, *, force: bool, cell_timeout: int) -> in
         log = build / "failures.log"
         log.write_text("\n\n".join(map(str, failures)) + "\n", encoding="utf-8")
         print(f"\n{log.read_text('utf-8')}", file=sys.stderr)
-        return _failed(build, f"{len(failures)} of the book's notebooks failed: " + "; ".join(f"{f.page}, code cell {f.cell}" for f in failures))
+        return _failed(
+            build,
+            f"{len(failures)} of the book's notebooks failed: "
+            + "; ".join(f"{f.page}, code cell {f.cell}" for f in failures),
+        )
 
     print("== rendering the pages", flush=True)
     _remove_pages(build)
@@ -97,7 +101,16 @@ def _remove_pages(build: Path) -> None:
 def _build_wheel(root: Path, build: Path) -> bool:
     settings = build / "wheel.cfg"
     settings.write_text(f"[build]\nbuild_base = {build / 'wheel'}\n")
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+    ]
     environment = os.environ | {"DIST_EXTRA_CONFIG": str(settings)}
     done = subprocess.run([*command, "--wheel-dir", str(build / "html"), str(root)], env=environment, check=False)
     shutil.rmtree(build / "wheel", ignore_errors=True)

@@ -51,7 +51,9 @@ def first_sentence(source: Path) -> str:
 
 def room_map() -> str:
     """The map as a Markdown table."""
-    rows = [f"| {floor if floor < 8 else 'edge'} | [`{name}`](src/kvedu/{name}) | {text} |" for floor, name, text in rooms()]
+    rows = [
+        f"| {floor if floor < 8 else 'edge'} | [`{name}`](src/kvedu/{name}) | {text} |" for floor, name, text in rooms()
+    ]
     return "\n".join(["| floor | room | what it holds |", "|---|---|---|", *rows])
 
 

@@ -52,7 +52,9 @@ def changed_since(commit: str) -> bool:
     """Whether the library, the benches or the tools differ from ``commit``; true where git does not know it."""
     if commit.endswith("+"):
         return True
-    done = subprocess.run(["git", "diff", "--quiet", commit, "--", *MEASURED], cwd=ROOT, capture_output=True, check=False)
+    done = subprocess.run(
+        ["git", "diff", "--quiet", commit, "--", *MEASURED], cwd=ROOT, capture_output=True, check=False
+    )
     return done.returncode != 0
 
 

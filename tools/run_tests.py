@@ -25,7 +25,10 @@ def main() -> int:
     ]
     if solutions := solution_notebooks():
         if bare := [path.name for path in solutions if not has_outputs(path)]:
-            print(f"kvedu: {', '.join(bare)} hold no outputs, so nothing would be compared; run `make labs`.", file=sys.stderr)
+            print(
+                f"kvedu: {', '.join(bare)} hold no outputs, so nothing would be compared; run `make labs`.",
+                file=sys.stderr,
+            )
             return 1
         sanitize = ROOT / "labs" / "nbval.cfg"
         options = ["--nbval-sanitize-with", str(sanitize)] if sanitize.is_file() else []
@@ -40,7 +43,9 @@ def passes(name: str, arguments: list[str], environment: dict[str, str]) -> bool
     """Run one part in a pytest of its own."""
     print(f"== {name}", flush=True)
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=os.environ | environment, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=os.environ | environment, check=False
+    )
     print(f"== {name}: {time.perf_counter() - start:.0f} s", flush=True)
     return done.returncode == 0 or (done.returncode == NO_TESTS and "timing" in arguments)
 

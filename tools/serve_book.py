@@ -20,7 +20,9 @@ def main() -> int:
     try:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
     except OSError as error:
-        print(f"kvedu: port {port} cannot be used ({error.strerror}); try `make serve PORT={port + 1}`.", file=sys.stderr)
+        print(
+            f"kvedu: port {port} cannot be used ({error.strerror}); try `make serve PORT={port + 1}`.", file=sys.stderr
+        )
         return 1
     print(f"The book is at http://127.0.0.1:{server.server_port}/ (Ctrl-C ends it).", flush=True)
     try:

@@ -67,7 +67,12 @@ def _said(app: Sphinx, node: nodes.Element, page: str, records: dict[str, Record
     if recorded is None:
         logger.warning(
             "%s claims a verdict on %s, but no executed cell recorded one; call kvedu.book.ledger.verdict(%r, …)",
-            page, claim_id, claim_id, location=node, type="kvedu", subtype="verdict",
+            page,
+            claim_id,
+            claim_id,
+            location=node,
+            type="kvedu",
+            subtype="verdict",
         )
         return nodes.problematic("", f"no verdict on {claim_id}")
     return _link(app, page, recorded, recorded.words)

@@ -10,9 +10,15 @@ def test_a_good_book_is_current_and_a_broken_one_leaves_nothing(book: Path) -> N
     status, log = build(book)
     assert status == 0, log
     page = (book / "_build/html/book/intro.html").read_text()
-    assert "First text." in page and "oldoutput" in page and 'href="#verdict-A1.1a">holds' in page and "ratio 7.25" in page
+    assert (
+        "First text." in page and "oldoutput" in page and 'href="#verdict-A1.1a">holds' in page and "ratio 7.25" in page
+    )
     ledger = (book / "_build/html/book/claims-ledger.html").read_text()
-    assert 'href="intro.html#verdict-A1.1a"' in ledger and "Of 175 claims 1 hold," in ledger and "174 are not examined yet" in ledger
+    assert (
+        'href="intro.html#verdict-A1.1a"' in ledger
+        and "Of 175 claims 1 hold," in ledger
+        and "174 are not examined yet" in ledger
+    )
 
     status, log = build(book)
     assert status == 0 and "up to date" in log
@@ -25,7 +31,9 @@ def test_a_good_book_is_current_and_a_broken_one_leaves_nothing(book: Path) -> N
 
     (book / "library" / "kvedu" / "units.py").open("a").write("\n# a change in the library\n")
     status, log = build(book, "--cell-timeout", "60")
-    assert status == 0 and "unchanged" not in log and "up to date" not in log, "the library changed, so every cell runs again"
+    assert status == 0 and "unchanged" not in log and "up to date" not in log, (
+        "the library changed, so every cell runs again"
+    )
 
     write(book, "intro", "Start", JUDGE, "import time\ntime.sleep(60)", prose="It {verdict}`A1.1a`. Third text.")
     for _ in range(2):

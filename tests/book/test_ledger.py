@@ -13,12 +13,19 @@ from kvedu.book.records import count_verdicts, read_records
 from kvedu.book.rows import Row
 from kvedu.errors import KveduError
 
-ROW = Row("speed", "python bench/x.py", {"x": 1}, {"cpu": "a chip", "cores": 4}, "2026-01-02", {"python": "3.11"}, "abc123")
+ROW = Row(
+    "speed", "python bench/x.py", {"x": 1}, {"cpu": "a chip", "cores": 4}, "2026-01-02", {"python": "3.11"}, "abc123"
+)
 
 
 @pytest.mark.parametrize(
     ("holds", "condition", "words"),
-    [(True, "", "holds"), (np.bool_(False), "at batch 1", "does not hold"), ("when", "S > 8", "holds when S > 8"), (None, "S > 8", "holds when S > 8")],
+    [
+        (True, "", "holds"),
+        (np.bool_(False), "at batch 1", "does not hold"),
+        ("when", "S > 8", "holds when S > 8"),
+        (None, "S > 8", "holds when S > 8"),
+    ],
 )
 def test_words(holds: Any, condition: str, words: str) -> None:
     result = judge("A1.1a", holds, measured="ratio 7", condition=condition, value=7, unit="x")
@@ -53,7 +60,9 @@ def test_source_is_this_run_or_the_row() -> None:
 
 def test_html_is_escaped_and_anchored() -> None:
     html = judge("A1.1a", False, measured="<b> & 3", condition="x < 4", row=ROW).to_html()
-    assert "&lt;b&gt; &amp; 3" in html and "x &lt; 4" in html and 'id="verdict-A1.1a"' in html and "Does not hold" in html
+    assert (
+        "&lt;b&gt; &amp; 3" in html and "x &lt; 4" in html and 'id="verdict-A1.1a"' in html and "Does not hold" in html
+    )
 
 
 def test_without_a_notebook_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +88,12 @@ def test_records_are_read_and_counted(tmp_path: Path) -> None:
     found, problems = read_records(tmp_path, ["book/01", "book/02", "book/plain"])
     assert not problems and set(found) == {"A1.1a", "B10d", "A1.3d"}
     assert found["B10d"].words == "holds when never" and found["A1.3d"].page == "book/02"
-    assert count_verdicts(found) == {"holds": 1, "holds when": 1, "does not hold": 1, "not examined yet": len(all_claims()) - 3}
+    assert count_verdicts(found) == {
+        "holds": 1,
+        "holds when": 1,
+        "does not hold": 1,
+        "not examined yet": len(all_claims()) - 3,
+    }
 
 
 def test_a_claim_judged_twice_or_unknown_is_a_problem(tmp_path: Path) -> None:

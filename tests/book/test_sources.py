@@ -37,7 +37,11 @@ def test_chapter(path: Path) -> None:
     header = text.split("---")[1]
     assert "jupytext:" in header and "kernelspec:" in header
     code = "\n".join(re.findall(r"```\{code-cell\}.*?\n(.*?)```", text, re.DOTALL))
-    missing = [claim.id for claim in all_claims() if claim.chapter == number and not re.search(rf"""["']{re.escape(claim.id)}["']""", code)]
+    missing = [
+        claim.id
+        for claim in all_claims()
+        if claim.chapter == number and not re.search(rf"""["']{re.escape(claim.id)}["']""", code)
+    ]
     assert not missing, f"no cell of chapter {number} judges {', '.join(missing)}"
 
 
@@ -58,10 +62,22 @@ def test_glossary_is_sorted_and_rich() -> None:
 def test_references_hold_what_the_plan_names() -> None:
     entries = parse_file(str(BOOK / "references.bib")).entries
     sources = {"pope2022", "kwon2023", "yu2022", "leviathan2023", "ainslie2023", "shazeer2019", "zheng2024"}
-    figures = {"agrawal2024", "li2025", "vllm2024", "liu2024", "xiao2024", "deepseek2024", "gptfast2023", "shah2024", "h200"}
+    figures = {
+        "agrawal2024",
+        "li2025",
+        "vllm2024",
+        "liu2024",
+        "xiao2024",
+        "deepseek2024",
+        "gptfast2023",
+        "shah2024",
+        "h200",
+    }
     assert sources | figures <= set(entries)
     for key, entry in entries.items():
         assert {"title", "year", "url"} <= set(entry.fields) and entry.persons["author"], key
         if arxiv := re.search(r"arxiv\.org/abs/(\d{4}\.\d{5})", entry.fields["url"]):
             assert arxiv[1] in entry.fields["note"], key
-            assert 0 <= int(entry.fields["year"]) - (2000 + int(arxiv[1][:2])) <= 1, f"{key}: year and arXiv number disagree"
+            assert 0 <= int(entry.fields["year"]) - (2000 + int(arxiv[1][:2])) <= 1, (
+                f"{key}: year and arXiv number disagree"
+            )

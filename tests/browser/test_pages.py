@@ -26,7 +26,12 @@ def test_index_leads_to_the_preface(browser: Any, origins: dict[str, str]) -> No
 @pytest.mark.parametrize("page", PAGES)
 def test_page_is_clean(page: str, browser: Any, origins: dict[str, str]) -> None:
     """Over http and file://, light and dark: zero external requests, zero errors, zero missing files."""
-    faults = [fault for name, origin in origins.items() for scheme in ("light", "dark") for fault in faults_of(browser, origin, page, scheme, name)]
+    faults = [
+        fault
+        for name, origin in origins.items()
+        for scheme in ("light", "dark")
+        for fault in faults_of(browser, origin, page, scheme, name)
+    ]
     assert not faults, "\n".join(faults)
 
 
@@ -84,9 +89,15 @@ def faults_of(browser: Any, origin: str, page: str, scheme: str, name: str) -> l
 
     context.route("**/*", guard)
     tab = context.new_page()
-    tab.on("console", lambda message: faults.append(f"{where}: console {message.text}") if message.type == "error" else None)
+    tab.on(
+        "console",
+        lambda message: faults.append(f"{where}: console {message.text}") if message.type == "error" else None,
+    )
     tab.on("pageerror", lambda error: faults.append(f"{where}: script error {error}"))
-    tab.on("response", lambda reply: faults.append(f"{where}: {reply.status} for {reply.url}") if reply.status >= 400 else None)
+    tab.on(
+        "response",
+        lambda reply: faults.append(f"{where}: {reply.status} for {reply.url}") if reply.status >= 400 else None,
+    )
     tab.on("requestfailed", lambda request: faults.append(f"{where}: failed {request.url}"))
     tab.goto(f"{origin}/{page}", wait_until="load")
     tab.evaluate("window.scrollTo(0, document.body.scrollHeight)")

@@ -37,6 +37,8 @@ def find_claim(claim_id: str) -> Claim:
     for claim in all_claims():
         if claim.id == claim_id:
             return claim
-    parts = [claim.id for claim in all_claims() if claim.id.rstrip("abcdefghijklmnop") == claim_id.rstrip("abcdefghijklmnop")]
+    parts = [
+        claim.id for claim in all_claims() if claim.id.rstrip("abcdefghijklmnop") == claim_id.rstrip("abcdefghijklmnop")
+    ]
     hint = f"its row has {', '.join(parts)}" if parts else "the ids stand in src/kvedu/book/claims.json"
     raise KveduError(f"{claim_id!r} is not a claim of the ledger; {hint}")
