@@ -1,5 +1,6 @@
 """Execute the book's notebooks, each once, into the cache that Jupyter Book reads."""
 
+import re
 import shutil
 import time
 from dataclasses import dataclass
@@ -129,7 +130,7 @@ def _run(notebook: nbformat.NotebookNode, path: Path, page: str, timeout: int) -
     except CellTimeoutError:
         why = f"took longer than {timeout} s"
     except CellExecutionError as error:
-        why = f"{error.ename}: {error.evalue}\n{error.traceback}"
+        why = re.sub(r"\x1b\[[0-9;]*m", "", f"{error.ename}: {error.evalue}\n{error.traceback}")
     except DeadKernelError:
         why = "the kernel died (out of memory?)"
     else:

@@ -2,7 +2,6 @@
 
 import hashlib
 import shutil
-import subprocess
 from pathlib import Path
 
 SCRIPTS = {"mathjax": ("es5/tex-svg-full.js", "LICENSE")}
@@ -44,8 +43,7 @@ def _npm_ci(folder: Path) -> None:
     command = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"]
     done = npm(command, return_completed_process=True, cwd=folder, capture_output=True, text=True)
     if done.returncode:
-        assert isinstance(done, subprocess.CompletedProcess)
-        last = (done.stderr.strip().splitlines() or ["npm said nothing"])[-1]
+        last = (str(done.stderr).strip().splitlines() or ["npm said nothing"])[-1]
         raise VendorError(
             f"the pages' scripts could not be fetched from the npm registry; is the network up? npm says: {last}"
         )
