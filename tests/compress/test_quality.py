@@ -66,11 +66,19 @@ class Letters:
         return [(ord(a) * 7 + ord(b)) % 97 for a, b in zip(text[::2], text[1::2] + " ")]
 
 
-@pytest.mark.parametrize("batch", [1, 2, 8])
-def test_right_is_what_greedy_decoding_would_say(model, batch):
+CONTEXT = "a long passage that several of the questions have in common, and then "
+QUESTIONS = {
+    "alone": ["what is it", "where", "a longer question about it", "who", "when was that then"],
+    "shared": [CONTEXT + "what", CONTEXT + "where is it", "who", "whom", CONTEXT + "why", CONTEXT + "why"],
+    "one inside another": [CONTEXT, CONTEXT + "what", CONTEXT + "what now"],
+}
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_right_is_what_greedy_decoding_would_say(model, kind):
     model.tokenizer = Letters()
     items, rights, losses = [], [], []
-    for i, question in enumerate(["what is it", "where", "a longer question about it", "who", "when was that then"]):
+    for i, question in enumerate(QUESTIONS[kind]):
         said = greedy_uncached(model, model.tokenizer.encode(question), 2)
         answer = next((t for t in pairs() if model.tokenizer.encode(f" {t}") == said), None) if i % 2 else f"ab{i}"
         items.append(Item(question, answer or "zz9"))
@@ -82,10 +90,10 @@ def test_right_is_what_greedy_decoding_would_say(model, batch):
         rights.append(greedy_uncached(model, model.tokenizer.encode(question), len(wanted)) == wanted)
         losses.append(loss)
     assert any(rights) and not all(rights)
-    answers = score_answers(model, items, batch)
+    answers = score_answers(model, items)
     assert [answer.right for answer in answers] == rights
     assert [answer.loss for answer in answers] == pytest.approx(losses, rel=1e-4)
-    assert recall_accuracy(model, items, batch) == sum(rights) / len(rights)
+    assert recall_accuracy(model, items) == sum(rights) / len(rights)
 
 
 def pairs():
