@@ -11,6 +11,7 @@ _HOME = {
     "load": "kvedu.model.load",
     "generate": "kvedu.model.generate",
     "stream": "kvedu.model.generate",
+    "memory": "kvedu.analysis.footprint",
     "Sampling": "kvedu.model.sampling",
     "Completion": "kvedu.model.generation",
     "Transformer": "kvedu.model.transformer",
