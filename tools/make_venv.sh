@@ -23,7 +23,7 @@ newest_python() {
 
 explain() {
     if grep -qiE 'no space left on device|errno 28|disk quota exceeded' "$log"; then
-        fail "the disk is full: free some space (the environment needs about $need_gib GiB) and run make again."
+        fail "the disk is full: free some space (the environment needs some $need_gib GiB, twice that where PyTorch comes with CUDA) and run make again."
     elif grep -qiE 'name resolution|newconnectionerror|connection (refused|reset)|network is unreachable|proxyerror|readtimeout|connecttimeout|nodename nor servname|failed to resolve|max retries exceeded' "$log"; then
         fail "the package index could not be reached: connect to the network (or set your proxy) and run make again; the details are in $log."
     fi
