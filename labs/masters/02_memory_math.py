@@ -87,6 +87,7 @@ def _check_bytes_per_token(answer):
         "SmolLM2 with 1 KV head (MQA)": smol.with_kv_heads(1),
         "Qwen3-4B (GQA)": qwen,
     }.items():
+        assert answer(config, 4) == 2 * answer(config, 2), "fp32 takes twice as much as bf16; do you use bytes_per_element?"
         for dtype in (torch.float32, torch.bfloat16):
             places = 4
             held = StaticCache(config, max_length=places, dtype=dtype).nbytes  # a real cache, a few hundred kilobytes
@@ -119,8 +120,8 @@ _check_bytes_per_token(bytes_per_token)
 #
 # **Outcome:** models that show each slip, and models that hide it · **Difficulty:** ●●○ · **Time:** 15 min
 #
-# Three calculators from the wild, with their names taken off. Each has one slip that real projects have shipped. A test
-# on the wrong model does not see it.
+# Three calculators, each with one slip that has been reported in a real project. A test on the wrong model does not see
+# it.
 
 # %%
 def calculator_a(layers, width, heads, kv_heads, head_dim, tokens):
