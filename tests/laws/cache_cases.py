@@ -10,6 +10,7 @@ from torch import Tensor
 from kvedu.caches.concat import ConcatCache
 from kvedu.caches.contract import Cache
 from kvedu.caches.none import NoCache
+from kvedu.caches.paged import PagedCache
 from kvedu.caches.static import StaticCache
 from kvedu.config import ModelConfig
 
@@ -17,6 +18,9 @@ CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
     "none": NoCache,
     "concat": ConcatCache,
     "static": lambda config: StaticCache(config, max_sequences=6, max_length=64),
+    "paged 1": lambda config: PagedCache(config, n_pages=384, page_size=1),
+    "paged 4": lambda config: PagedCache(config, n_pages=96, page_size=4),
+    "paged 16": lambda config: PagedCache(config, n_pages=24, page_size=16),
 }
 
 KEEPING = [name for name in CACHES if "keeps every token" not in getattr(CACHES[name], "exceptions", {})]
@@ -42,16 +46,5 @@ def feed(cache: Cache, tokens: dict[int, list[int]], parents: dict[int, list[int
 
 
 def contents(cache: Cache, seq: int, layer: int) -> tuple[Tensor, Tensor]:
-    """Committed keys and values of a sequence, read through the contract's own gather (one dummy step, undone)."""
-    out = []
-    try:
-        with cache.step({seq: 1}) as view:
-            out.append(tuple(x.clone() for x in view.gather(layer, seq)[:2]))
-            raise _Undo
-    except _Undo:
-        pass
-    return out[0]
-
-
-class _Undo(Exception):
-    """Leaves a step without committing it."""
+    """Committed keys and values of a sequence, by the hook that ``gather`` reads through; no step, so nothing changes."""
+    return cache._read(layer, seq, cache.length(seq))

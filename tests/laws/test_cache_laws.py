@@ -66,7 +66,7 @@ def test_bytes_equal_the_formula(name):
     a, b = cache.add(), cache.add()
     feed(cache, {a: random_ids(7), b: random_ids(2)})
     feed(cache, {a: random_ids(1, seed=2)})
-    places = cache.max_sequences * cache.max_length if name == "static" else 10
+    places = 384 if name == "static" or name.startswith("paged") else 10  # preallocated, or just the tokens held
     assert cache.nbytes == kv_cache_bytes(config, places, bytes_per_element=4)
 
 

@@ -1,0 +1,162 @@
+"""The paged cache: keys and values in fixed-size pages, found through a block table per sequence.
+
+One tensor pair per layer, ``[P, C, K, D]``: P pages of C tokens. A sequence takes a page when its
+first token comes and gives it back at once when it ends, so it never holds more than C - 1 unused
+places; pages can be shared, and are copied when one of the sharers writes (Kwon et al. 2023).
+"""
+
+from __future__ import annotations
+
+from typing import Hashable, Sequence
+
+import torch
+from torch import Tensor
+
+from kvedu.analysis.memory import kv_bytes_per_token
+from kvedu.caches.block_tables import BlockTables
+from kvedu.caches.blocks import BlockPool, Reuse
+from kvedu.caches.contract import Cache, View, storage_bytes
+from kvedu.caches.layout import Row
+from kvedu.config import ModelConfig
+from kvedu.errors import CacheError, CacheFull
+from kvedu.kernels.attention import attention_grouped
+
+
+class PagedView(View):
+    """Attends sequence by sequence: in place where its pages lie side by side, over a copy of its own pages where not."""
+
+    def __init__(self, cache: PagedCache, rows: tuple[Row, ...]) -> None:
+        super().__init__(cache, rows)
+        slots = [slot for row in rows for slot in cache.tables.slots(row.seq, row.start, row.total)]
+        self.slot_mapping = torch.tensor(slots, device=cache.device)
+        self.pages = [cache._pages(row.seq, row.total) for row in rows]
+
+    def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
+        window, outs = self.window(layer), []
+        for row, pages in zip(self.rows, self.pages):
+            k_BKSD, v_BKSD = (
+                self.cache._dense(x, pages, row.total).transpose(0, 1)[None]
+                for x in (self.cache.k[layer], self.cache.v[layer])
+            )
+            sees_all = row.count == 1 and not window
+            causal = row.start == 0 and row.parents is None and not window
+            mask = None if sees_all or causal else self.visible(row, window)[None]
+            outs.append(attention_grouped(q_NHD[row.rows][None], k_BKSD, v_BKSD, mask, causal=causal)[0])
+        return outs[0] if len(outs) == 1 else torch.cat(outs)
+
+
+class PagedCache(Cache):
+    """``n_pages`` pages of ``page_size`` tokens, shared by any number of sequences.
+
+    ``reuse`` (``HashReuse``, ``RadixReuse``; None for no reuse) remembers the pages of finished prefixes:
+    ``add_prefix`` starts a sequence from them, ``remember`` offers a sequence's full pages.
+    """
+
+    view = PagedView
+
+    def __init__(
+        self, config: ModelConfig, *, n_pages: int, page_size: int = 16, reuse: Reuse | None = None, **kwargs
+    ) -> None:
+        super().__init__(config, **kwargs)
+        self.tables = BlockTables(BlockPool(n_pages, page_size, reuse))
+        shape = (n_pages, page_size, config.K, config.D)
+        self.k, self.v = (
+            [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(self.n_layers)] for _ in "kv"
+        )
+
+    @staticmethod
+    def pages_within(config: ModelConfig, budget_bytes: int, page_size: int = 16, dtype: torch.dtype = torch.float32) -> int:
+        """Pages that a budget pays for. Raises ``CacheFull`` if it does not pay for one."""
+        page_bytes = page_size * kv_bytes_per_token(config, dtype.itemsize)
+        if budget_bytes < page_bytes:
+            raise CacheFull(f"{budget_bytes} bytes do not pay for one page of {page_size} tokens, {page_bytes} bytes")
+        return budget_bytes // page_bytes
+
+    @property
+    def page_size(self) -> int:
+        """Tokens per page (C)."""
+        return self.tables.pool.block_size
+
+    @property
+    def nbytes(self) -> int:
+        return storage_bytes([*self.k, *self.v])
+
+    def add_prefix(self, tokens: Sequence[int], salt: Hashable = None) -> tuple[int, int]:
+        """Open a sequence that starts with what is remembered of ``tokens``: (its id, tokens reused).
+
+        Reused tokens are whole pages, never all of them: the last token is always left to compute.
+        """
+        self._idle("add_prefix")
+        seq, self._next_id = self._next_id, self._next_id + 1
+        reused = self.tables.open_prefix(seq, tokens, salt)
+        self._positions[seq] = list(range(reused))
+        return seq, reused
+
+    def remember(self, seq: int, tokens: Sequence[int], salt: Hashable = None) -> None:
+        """Offer the full pages of a sequence for reuse; ``tokens`` are the ids that they hold, verified ones only."""
+        self._known(seq, "remember")
+        positions = self._positions[seq]
+        if len(tokens) > len(positions) or (positions and positions[len(tokens) - 1] != len(tokens) - 1):
+            raise CacheError(
+                f"sequence {seq} holds {len(positions)} tokens at positions up to {positions[-1:]}; "
+                f"cannot remember them as the plain prefix of {len(tokens)} tokens"
+            )
+        self.tables.remember(seq, tokens, salt)
+
+    def room(self, seq: int) -> int:
+        """Tokens that fit into its last page and all pages that can be had now."""
+        held = len(self.tables.tables[seq]) * self.page_size - self.length(seq)
+        return held + self.tables.pool.available * self.page_size
+
+    def _allocate(self, seq: int, source: int | None) -> None:
+        self.tables.open(seq, source)
+
+    def _drop(self, seq: int) -> None:
+        self.tables.close(seq)
+
+    def _reserve(self, rows: tuple[Row, ...]) -> None:
+        copies = self.tables.reserve({row.seq: (row.start, row.count) for row in rows})
+        self._copy(copies)
+
+    def _copy(self, copies: Sequence[tuple[int, int]]) -> None:
+        if copies:
+            old, new = (torch.tensor(ids, device=self.device) for ids in zip(*copies))
+            for x in (*self.k, *self.v):
+                x[new] = x[old]
+
+    def _write(self, view: PagedView, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:
+        for x, new in ((self.k[layer], k_NKD), (self.v[layer], v_NKD)):
+            x.flatten(0, 1).index_copy_(0, view.slot_mapping, new.to(self.dtype))
+
+    def _read(self, layer: int, seq: int, length: int) -> tuple[Tensor, Tensor]:
+        pages = self._pages(seq, length)
+        return self._dense(self.k[layer], pages, length), self._dense(self.v[layer], pages, length)
+
+    def _pages(self, seq: int, length: int) -> int | Tensor:
+        """Where a sequence's first ``length`` tokens lie: the first page of a run side by side, or an index of pages."""
+        table = self.tables.tables[seq][: self.tables.blocks_for(length)]
+        if table == list(range(table[0], table[0] + len(table))) if table else True:
+            return table[0] if table else 0
+        return torch.tensor(table, device=self.device)
+
+    def _dense(self, x_PCKD: Tensor, pages: int | Tensor, length: int) -> Tensor:
+        """A sequence's rows ``[S, K, D]``: a view of the pool, or a copy of its pages."""
+        if isinstance(pages, int):
+            return x_PCKD.flatten(0, 1)[pages * self.page_size :][:length]
+        return x_PCKD.index_select(0, pages).flatten(0, 1)[:length]
+
+    def _shrink(self, seq: int, length: int) -> None:
+        self.tables.shrink(seq, length)
+
+    def _compact(self, seq: int, indices: list[int]) -> None:
+        start = next((i for i, index in enumerate(indices) if i != index), len(indices))
+        moved = torch.tensor(indices[start:], dtype=torch.long, device=self.device)
+        length = len(self._positions[seq])
+        rows = [tuple(x[moved] for x in self._read(layer, seq, length)) for layer in range(self.n_layers)]
+        self.tables.shrink(seq, start)
+        if len(moved):
+            self._copy(self.tables.reserve({seq: (start, len(moved))}))
+            slots = torch.tensor(self.tables.slots(seq, start, len(indices)), device=self.device)
+            for layer, pair in enumerate(rows):
+                for x, new in zip((self.k[layer], self.v[layer]), pair):
+                    x.flatten(0, 1).index_copy_(0, slots, new)
