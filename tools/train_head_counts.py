@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from unfinished import close_work, open_work
 
 from kvedu.book.rows import save_row
 from kvedu.caches.none import NoCache
@@ -40,8 +41,7 @@ def main() -> None:
     """Train what is not trained yet, store the row."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=Path, default=ROOT / "_build" / "train_head_counts")
-    work: Path = parser.parse_args().work
-    work.mkdir(parents=True, exist_ok=True)
+    work = open_work(parser.parse_args().work, __file__)
     text, train_BT, held_BT = bytes_of_the_reference()
     runs = []
     for seed in SEEDS:
@@ -70,6 +70,7 @@ def main() -> None:
     folder = ROOT / "bench" / "results"
     folder.mkdir(parents=True, exist_ok=True)
     path = save_row("train_head_counts", values, command="python tools/train_head_counts.py", folder=folder)
+    close_work(work)
     print(f"stored in {path.relative_to(ROOT)}")
 
 

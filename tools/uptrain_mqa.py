@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from unfinished import close_work, open_work
 
 import kvedu
 from kvedu import texts
@@ -53,8 +54,7 @@ def main() -> None:
     """Train what is not trained yet, measure, store the row."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=Path, default=ROOT / "_build" / "uptrain_mqa")
-    work: Path = parser.parse_args().work
-    work.mkdir(parents=True, exist_ok=True)
+    work = open_work(parser.parse_args().work, __file__)
     start = time.perf_counter()
     original = kvedu.load(dtype=torch.float32, device="cpu")
     values: dict[str, Any] = {"kv_heads_before": original.config.K, "kv_heads_after": 1}
@@ -84,6 +84,7 @@ def main() -> None:
     }
     (ROOT / "bench" / "results").mkdir(parents=True, exist_ok=True)
     path = save_row("uptrain_mqa", values, command="python tools/uptrain_mqa.py", folder=ROOT / "bench" / "results")
+    close_work(work)
     print(f"stored in {path.relative_to(ROOT)}")
 
 
