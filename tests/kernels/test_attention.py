@@ -5,7 +5,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvedu.kernels.attention import attention_grouped, attention_reference, cost, visible_causal
+from kvedu.kernels.attention import (
+    attention_grouped,
+    attention_reference,
+    causal_in_blocks,
+    cost,
+    visible_causal,
+)
 
 HEADS = [(12, 12), (32, 8), (28, 4), (8, 1), (4, 2), (9, 3)]
 
@@ -60,6 +66,33 @@ def test_grouped_equals_the_reference(G, K, D, T, past, B, window, seed):
     torch.testing.assert_close(attention_grouped(q, k, v, additive), wanted, rtol=1e-4, atol=1e-5)
     if past == 0 and not window:
         torch.testing.assert_close(attention_grouped(q, k, v, causal=True), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("T", [1, 7, 8, 9, 30])
+@pytest.mark.parametrize("K, G", [(1, 1), (3, 3), (2, 1)])
+def test_blocks_equal_the_reference(T, K, G):
+    """Every edge of a block: shorter, just full, one more, several."""
+    generator = torch.Generator().manual_seed(T)
+    q, k, v = (torch.randn(n, T, 8, generator=generator) for n in (K * G, K, K))
+    visible = visible_causal(torch.arange(T), torch.arange(T))
+    wanted = attention_reference(*(x.transpose(0, 1) for x in (q, k, v)), visible)
+    got = causal_in_blocks(q.unflatten(0, (K, G)), k, v, block=8)
+    torch.testing.assert_close(got.flatten(0, 1).transpose(0, 1), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_blocks_in_bf16_err_no_more_than_the_plain_product():
+    """DESIGN 5's rule: error against fp32 at most twice that of the same operation in plain bf16 PyTorch; and dispatch uses it."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(n, 200, 64, generator=generator).bfloat16() for n in (9, 3, 3))
+    visible = visible_causal(torch.arange(200), torch.arange(200))
+    exact = attention_reference(*(x.transpose(0, 1).float() for x in (q, k, v)), visible)
+    kk, vv = (x.repeat_interleave(3, dim=0) for x in (k, v))
+    plain = torch.softmax((q @ kk.transpose(1, 2) / 8).masked_fill(~visible, -torch.inf), -1) @ vv
+    got = attention_grouped(q.transpose(0, 1)[None], k[None], v[None], causal=True)[0]
+    assert torch.equal(got, causal_in_blocks(q.unflatten(0, (3, 3)), k, v).flatten(0, 1).transpose(0, 1))
+    error = (got.float() - exact).abs()
+    plain_error = (plain.transpose(0, 1).float() - exact).abs()
+    assert error.max() <= 2 * plain_error.max() and error.mean() <= 2 * plain_error.mean()
 
 
 def test_no_copy_of_keys_per_query_head():

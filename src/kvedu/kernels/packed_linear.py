@@ -40,3 +40,13 @@ def packed_linear(x_NI: Tensor, packed: PackedWeight, bias_O: Tensor | None, res
     if residual_NO is not None:
         return torch.ops.mkldnn._linear_pointwise.binary(x_NI, residual_NO, packed.weight, bias_O, "add")
     return torch.ops.mkldnn._linear_pointwise(x_NI, packed.weight, bias_O, "none", [], "")
+
+
+def packed_swiglu(x_NM: Tensor, gate: PackedWeight, up: PackedWeight, bias: Tensor | None) -> Tensor:
+    """``silu(x G^T) * (x U^T)``: ``[N, F]``, each step done on a product while it is still in registers.
+
+    ``bias`` is the gate's and the up's, one after the other.
+    """
+    b_gate, b_up = (None, None) if bias is None else bias.chunk(2)
+    gate_NF = torch.ops.mkldnn._linear_pointwise(x_NM, gate.weight, b_gate, "swish", [], "")
+    return torch.ops.mkldnn._linear_pointwise.binary(x_NM, gate_NF, up.weight, b_up, "mul")

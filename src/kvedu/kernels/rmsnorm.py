@@ -16,8 +16,16 @@ def rmsnorm_reference(x: Tensor, weight_M: Tensor, eps: float) -> Tensor:
 
 
 def rmsnorm(x: Tensor, weight_M: Tensor, eps: float) -> Tensor:
-    """PyTorch's own RMSNorm, which also accumulates in fp32; equals the reference to rounding."""
-    return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight_M, eps)
+    """The fast path, also fp32 inside. One fused kernel on a GPU; on a CPU PyTorch's own is eight small ones.
+
+    There, a detour is quicker: x followed by -x has mean 0 and variance mean(x**2), so
+    LayerNorm, which is one fused kernel, divides by just the right number.
+    """
+    M = x.shape[-1]
+    if x.device.type != "cpu":
+        return torch.nn.functional.rms_norm(x, (M,), weight_M, eps)
+    both = torch.nn.functional.layer_norm(torch.cat((x, -x), dim=-1), (2 * M,), eps=eps)
+    return both[..., :M] * weight_M
 
 
 def cost(tokens: int, width: int, bytes_per_element: int = 2) -> Cost:

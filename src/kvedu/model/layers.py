@@ -1,4 +1,4 @@
-"""The three layers a Llama block is made of: linear maps, RMSNorm and the SwiGLU MLP."""
+"""The layers a Llama block is made of besides attention: linear maps, RMSNorm and the SwiGLU MLP."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
 from kvedu.config import ModelConfig
-from kvedu.kernels.packed_linear import PackedWeight, packed_linear
+from kvedu.kernels.packed_linear import PackedWeight, packed_linear, packed_swiglu
 from kvedu.kernels.rmsnorm import rmsnorm
 
 
@@ -18,31 +18,48 @@ class Linear(nn.Module):
     (see ``kernels/packed_linear``): the same map, no longer trainable.
     """
 
+    parts = 1
+    """Into how many matrices of equal height the weight is packed."""
+
     def __init__(self, n_in: int, n_out: int, *, bias: bool = False) -> None:
         super().__init__()
         self.n_in, self.n_out = n_in, n_out
         self.weight = nn.Parameter(torch.empty(n_out, n_in))
         self.bias = nn.Parameter(torch.empty(n_out)) if bias else None
-        self.packed: PackedWeight | None = None
+        self.packed: tuple[PackedWeight, ...] = ()
 
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        if self.packed is not None:
-            return packed_linear(x, self.packed, self.bias, residual)
-        y = linear(x, self.weight, self.bias)
-        return y if residual is None else residual + y
+    def forward(self, x_NI: Tensor, residual_NO: Tensor | None = None) -> Tensor:
+        if self.packed:
+            return packed_linear(x_NI, self.packed[0], self.bias, residual_NO)
+        y_NO = linear(x_NI, self.weight, self.bias)
+        return y_NO if residual_NO is None else residual_NO + y_NO
 
     def pack(self, *, keep_weight: bool = False) -> None:
         """Make the packed copy and, unless it is used elsewhere too, let the plain weight go."""
-        self.packed = PackedWeight(self.weight.detach())
+        self.packed = tuple(PackedWeight(part) for part in self.weight.detach().chunk(self.parts))
         if not keep_weight:
             self.weight = None
 
     def unpack(self) -> None:
         """Back to the plain, trainable weight."""
-        if self.packed is not None:
-            if self.weight is None:
-                self.weight = nn.Parameter(self.packed.plain())
-            self.packed = None
+        if self.packed and self.weight is None:
+            self.weight = nn.Parameter(torch.cat([part.plain() for part in self.packed]))
+        self.packed = ()
+
+
+class GateUp(Linear):
+    """``silu(gate(x)) * up(x)``; gate rows and up rows are one matrix ``[2F, M]``, one product for both."""
+
+    parts = 2
+
+    def __init__(self, width: int, mlp_width: int, *, bias: bool = False) -> None:
+        super().__init__(width, 2 * mlp_width, bias=bias)
+
+    def forward(self, x_NM: Tensor) -> Tensor:
+        if self.packed:
+            return packed_swiglu(x_NM, *self.packed, self.bias)
+        gate_NF, up_NF = super().forward(x_NM).chunk(2, dim=-1)
+        return silu(gate_NF) * up_NF
 
 
 class RMSNorm(nn.Module):
@@ -58,13 +75,12 @@ class RMSNorm(nn.Module):
 
 
 class Mlp(nn.Module):
-    """SwiGLU: ``down(silu(gate(x)) * up(x))``, gate and up as one matrix (Shazeer 2020)."""
+    """SwiGLU: ``down(silu(gate(x)) * up(x))`` plus the residual (Shazeer 2020)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate_up = Linear(config.M, 2 * config.F, bias=config.mlp_bias)
+        self.gate_up = GateUp(config.M, config.F, bias=config.mlp_bias)
         self.down = Linear(config.F, config.M, bias=config.mlp_bias)
 
     def forward(self, x_NM: Tensor, residual_NM: Tensor) -> Tensor:
-        gate_NF, up_NF = self.gate_up(x_NM).chunk(2, dim=-1)
-        return self.down(silu(gate_NF) * up_NF, residual_NM)
+        return self.down(self.gate_up(x_NM), residual_NM)

@@ -104,7 +104,7 @@ class Transformer(nn.Module):
         """
         if packing_pays(self.dtype, self.device):
             for module in self.modules():
-                if isinstance(module, Linear) and module.packed is None:
+                if isinstance(module, Linear) and not module.packed:
                     module.pack(keep_weight=module is self.head and self.config.tied)
         return self
 
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
 
     def tensors(self) -> list[Tensor]:
         """Every tensor that the model holds, packed ones included (a packed one has no storage of its own to ask)."""
-        packed = [m.packed.weight for m in self.modules() if isinstance(m, Linear) and m.packed is not None]
+        packed = [part.weight for m in self.modules() if isinstance(m, Linear) for part in m.packed]
         return [*self.parameters(), *packed]
 
     @property
