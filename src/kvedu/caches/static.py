@@ -128,7 +128,11 @@ class StaticCache(Cache):
 
     def _write(self, view: StaticView, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:
         for x, new in ((self.k[layer], k_NKD), (self.v[layer], v_NKD)):
-            x[view.slot_N, :, view.index_N] = new.to(self.dtype)
+            if len(view.rows) == 1:  # one sequence: a slice, not an index
+                row = view.rows[0]
+                x[self._slots[row.seq], :, row.start : row.total] = new.transpose(0, 1)
+            else:
+                x[view.slot_N, :, view.index_N] = new.to(self.dtype)
 
     def _read(self, layer: int, seq: int, length: int) -> tuple[Tensor, Tensor]:
         slot = self._slots[seq]

@@ -15,6 +15,6 @@ def plain_state(model: Transformer) -> dict[str, Tensor]:
     """
     state = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     for name, module in model.named_modules():
-        if isinstance(module, Linear) and module.packed is not None and module.weight is None:
-            state[f"{name}.weight"] = module.packed.plain()
+        if isinstance(module, Linear) and module.weight is None:
+            state[f"{name}.weight"] = module.plain_weight()
     return state

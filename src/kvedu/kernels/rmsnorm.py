@@ -24,7 +24,7 @@ def rmsnorm(x: Tensor, weight_M: Tensor, eps: float) -> Tensor:
     M = x.shape[-1]
     if x.device.type != "cpu":
         return torch.nn.functional.rms_norm(x, (M,), weight_M, eps)
-    both = torch.nn.functional.layer_norm(torch.cat((x, -x), dim=-1), (2 * M,), eps=eps)
+    both = torch.layer_norm(torch.cat((x, -x), dim=-1), (2 * M,), eps=eps)
     return both[..., :M] * weight_M
 
 

@@ -26,7 +26,7 @@ class Attention(nn.Module):
 
     def forward(self, x_NM: Tensor, residual_NM: Tensor, view: View) -> Tensor:
         H, K, D = self.config.H, self.config.K, self.config.D
-        q_NHD, k_NKD, v_NKD = self.qkv(x_NM).unflatten(-1, (H + 2 * K, D)).split((H, K, K), dim=1)
+        q_NHD, k_NKD, v_NKD = self.qkv(x_NM).view(-1, H + 2 * K, D).split((H, K, K), dim=1)
         if self.q_norm is not None:
             q_NHD, k_NKD = self.q_norm(q_NHD), self.k_norm(k_NKD)
         q_NHD, k_NKD = view.rotate(q_NHD, k_NKD)

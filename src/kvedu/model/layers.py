@@ -40,10 +40,14 @@ class Linear(nn.Module):
         if not keep_weight:
             self.weight = None
 
+    def plain_weight(self) -> Tensor:
+        """The weight ``[out, in]`` itself, or a plain copy of a packed one, bit for bit."""
+        return torch.cat([part.plain() for part in self.packed]) if self.weight is None else self.weight
+
     def unpack(self) -> None:
         """Back to the plain, trainable weight."""
-        if self.packed and self.weight is None:
-            self.weight = nn.Parameter(torch.cat([part.plain() for part in self.packed]))
+        if self.weight is None:
+            self.weight = nn.Parameter(self.plain_weight())
         self.packed = ()
 
 
