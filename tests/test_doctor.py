@@ -90,9 +90,10 @@ def test_triton_by_running_a_kernel(monkeypatch, gpu, interpret, prints, state):
     assert found == state and (state != "broken" or "no ptxas" in sentence)
 
 
-@pytest.mark.skipif(doctor.find_spec("triton") is None, reason="Triton is not installed here")
 def test_triton_for_real():
-    assert doctor.triton_state()[0] in ("compiled", "interpreted")
+    """What this very machine has: a small kernel ran, or there is no Triton to run one."""
+    there = doctor.find_spec("triton") is not None
+    assert doctor.triton_state()[0] in (("compiled", "interpreted") if there else ("absent",))
 
 
 def test_a_compiler_is_found_by_cxx_or_by_name(tmp_path, monkeypatch):
