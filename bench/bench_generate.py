@@ -171,25 +171,31 @@ def bench_cache(lengths: tuple[int, ...], prompt_tokens: int = 32) -> dict[str, 
     model = kvedu.load(dtype=dtype).pack()
     prompt = ids(prompt_tokens)
     longest = prompt_tokens + max(lengths)
-    points = sorted({prompt_tokens, longest, *(round(prompt_tokens + (longest - prompt_tokens) * i / 8) for i in range(9))})
-    rates = None
+    points = sorted({prompt_tokens, longest, *(round(prompt_tokens + (longest - prompt_tokens) * i / 16) for i in range(17))})
     forward: dict[int, list[float]] = {n: [] for n in points}
     decode: dict[int, list[float]] = {n: [] for n in points}
 
     def calibrate(repeats: int) -> None:
-        """Seconds of a full pass and of a decode step at each point, taken again around every run."""
+        """Seconds of a full pass and of a decode step at each point, taken again around every run.
+
+        Each pass has a length of its own, next to the point's: the loop without a cache never meets a
+        length twice, and the matrix library prepares a kernel for each new one.
+        """
         for n in points:
-            sequence = ids(n)
-            cache, fixed = NoCache(model.config, dtype=dtype), StaticCache(model.config, max_length=n + 8, dtype=dtype)
-            seq, cached_seq = cache.add(), fixed.add()
+            fixed = StaticCache(model.config, max_length=n + 8, dtype=dtype)
+            cached_seq = fixed.add()
             with torch.inference_mode():
                 with fixed.step({cached_seq: n}) as view:
-                    model(torch.tensor(sequence), view, view.last_rows)
+                    model(torch.tensor(ids(n)), view, view.last_rows)
                 for _ in range(repeats):
+                    length = n + len(forward[n]) % 8
+                    sequence = torch.tensor(ids(length))
+                    cache = NoCache(model.config, dtype=dtype)
+                    seq = cache.add()
 
                     def full() -> None:
-                        with cache.step({seq: n}) as view:
-                            model(torch.tensor(sequence), view, view.last_rows).argmax()
+                        with cache.step({seq: length}) as view:
+                            model(sequence, view, view.last_rows).argmax()
 
                     def one() -> None:
                         with fixed.step({cached_seq: 1}) as view:

@@ -13,7 +13,7 @@ _HOME = {
     "stream": "kvedu.model.generate",
     "memory": "kvedu.analysis.footprint",
     "Sampling": "kvedu.model.sampling",
-    "Completion": "kvedu.model.generation",
+    "Completion": "kvedu.model.completion",
     "Transformer": "kvedu.model.transformer",
     "ModelConfig": "kvedu.config",
     "Cache": "kvedu.caches.contract",

@@ -7,7 +7,7 @@ places; pages can be shared, and are copied when one of the sharers writes (Kwon
 
 from __future__ import annotations
 
-from typing import Hashable, Sequence
+from typing import Hashable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -80,6 +80,24 @@ class PagedCache(Cache):
     @property
     def nbytes(self) -> int:
         return storage_bytes([*self.k, *self.v])
+
+    @property
+    def n_blocks(self) -> int:
+        """All pages there are."""
+        return self.tables.pool.n_blocks
+
+    @property
+    def available(self) -> int:
+        """Pages that can be taken now: free ones, and remembered ones that nobody uses."""
+        return self.tables.pool.available
+
+    def blocks_for(self, tokens: int) -> int:
+        """Pages of a sequence of this many tokens."""
+        return self.tables.blocks_for(tokens)
+
+    def blocks_needed(self, growth: Mapping[int, int]) -> int:
+        """Pages that a step with these numbers of new tokens would take, copies on write included."""
+        return self.tables.needed({seq: (self.length(seq), new) for seq, new in growth.items()})
 
     def add_prefix(self, tokens: Sequence[int], salt: Hashable = None) -> tuple[int, int]:
         """Open a sequence that starts with what is remembered of ``tokens``: (its id, tokens reused).

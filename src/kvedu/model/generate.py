@@ -6,7 +6,8 @@ from typing import Iterator, Sequence
 
 from kvedu.caches.contract import Cache
 from kvedu.errors import RequestError
-from kvedu.model.generation import Completion, Delta, Generation
+from kvedu.model.completion import Completion, Delta
+from kvedu.model.generation import Generation
 from kvedu.model.request import Prompt, Request, is_batch, make_request
 from kvedu.model.sampling import Sampling
 from kvedu.model.transformer import Transformer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Iterator, Sequence
 
 import torch
@@ -12,85 +11,10 @@ from kvedu.caches.contract import Cache
 from kvedu.caches.none import NoCache
 from kvedu.caches.static import StaticCache
 from kvedu.errors import CacheFull, RequestError
-from kvedu.model.detokenize import Detokenizer
+from kvedu.model.completion import Completion, Delta, Run
 from kvedu.model.request import Request
-from kvedu.model.sampling import Sampler, TokenLogprob, choose_batch, token_logprob
+from kvedu.model.sampling import TokenLogprob, choose_batch, token_logprob
 from kvedu.model.transformer import Transformer
-
-
-@dataclass(frozen=True)
-class Delta:
-    """What one step added to one completion; ``finish_reason`` is None until its last."""
-
-    prompt: int
-    copy: int
-    text: str
-    token_ids: tuple[int, ...] = ()
-    finish_reason: str | None = None
-    logprob: TokenLogprob | None = None
-
-
-@dataclass(frozen=True)
-class Completion:
-    """One finished completion. ``finish_reason``: "stop" (an EOS id or a stop string) or "length".
-
-    ``token_ids`` are all sampled ids, the ending EOS included; ``text`` ends before it.
-    """
-
-    prompt_ids: tuple[int, ...]
-    token_ids: tuple[int, ...]
-    text: str
-    finish_reason: str
-    logprobs: tuple[TokenLogprob, ...] | None = None
-    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
-    seq: int | None = None
-    """Its sequence in the caller's cache, where ``keep`` left it open."""
-
-
-@dataclass
-class _Run:
-    """One completion in the making."""
-
-    request: Request
-    prompt: int
-    copy: int
-    seq: int
-    sampler: Sampler
-    text: Detokenizer | None
-    ids: list[int]
-    deltas: list[Delta] = field(default_factory=list)
-    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
-    finished: str | None = None
-
-    def take(self, token_id: int, logprob: TokenLogprob | None) -> Delta:
-        """Add a sampled token. A stop counts before the length cap does."""
-        self.ids.append(token_id)
-        shown = ""
-        if token_id in self.request.eos_ids:
-            self.finished = "stop"
-        elif self.text is not None:
-            shown = self.text.push(token_id)
-            if self.text.stopped is not None:
-                self.finished = "stop"
-        if self.finished is None and len(self.ids) - len(self.request.prompt_ids) >= self.request.max_new_tokens:
-            self.finished = "length"
-        if self.finished and self.text is not None:
-            shown += self.text.finish()
-        self.deltas.append(Delta(self.prompt, self.copy, shown, (token_id,), self.finished, logprob))
-        return self.deltas[-1]
-
-    def completion(self, kept: bool) -> Completion:
-        """The result, once finished."""
-        asked = self.request.sampling.logprobs is not None
-        return Completion(
-            prompt_ids=self.request.prompt_ids,
-            token_ids=tuple(self.ids[len(self.request.prompt_ids) :]),
-            text="".join(delta.text for delta in self.deltas),
-            finish_reason=self.finished,
-            logprobs=tuple(delta.logprob for delta in self.deltas) if asked else None,
-            prompt_logprobs=self.prompt_logprobs,
-            seq=self.seq if kept else None,
-        )
 
 
 class Generation:
@@ -132,7 +56,7 @@ class Generation:
     @torch.inference_mode()
     def stream(self) -> Iterator[Delta]:
         """Run to the end, yielding what each step adds. Closing the iterator early frees what it holds."""
-        runs: list[_Run] = []
+        runs: list[Run] = []
         try:
             self._open(runs)
             yield from self._prefill(runs)
@@ -144,7 +68,7 @@ class Generation:
                 if not done and self.seqs is None and run.seq in self.cache.sequences:
                     self.cache.free(run.seq)
 
-    def _open(self, runs: list[_Run]) -> None:
+    def _open(self, runs: list[Run]) -> None:
         for i, request in enumerate(self.requests):
             seq = self.cache.add() if self.seqs is None else self.seqs[i]
             runs.append(self._run(i, request, 0, seq))
@@ -157,12 +81,10 @@ class Generation:
             if length >= P:
                 self.cache.truncate(seq, P - 1)  # one token at least must be computed, or there are no logits
 
-    def _run(self, prompt: int, request: Request, copy: int, seq: int) -> _Run:
-        tokenizer = self.model.tokenizer
-        text = Detokenizer(tokenizer, request.stop) if tokenizer is not None else None
-        return _Run(request, prompt, copy, seq, Sampler(request.sampling, copy), text, list(request.prompt_ids))
+    def _run(self, prompt: int, request: Request, copy: int, seq: int) -> Run:
+        return Run.start(request, prompt, copy, seq, self.model.tokenizer)
 
-    def _prefill(self, runs: list[_Run]) -> Iterator[Delta]:
+    def _prefill(self, runs: list[Run]) -> Iterator[Delta]:
         """Run the prompts, fork those that want several completions, and sample each one's first token."""
         silent = [run for run in runs if run.request.max_new_tokens == 0]
         scored = [run for run in silent if run.request.prompt_logprobs is not None]
@@ -185,7 +107,7 @@ class Generation:
         if family:
             yield from self._sample(family, logits_BV[rows])
 
-    def _forward(self, runs: list[_Run]) -> Tensor:
+    def _forward(self, runs: list[Run]) -> Tensor:
         """One step over what the cache has not seen of each run; logits ``[B, V]`` of the last tokens."""
         new = [run.ids[self.cache.length(run.seq) :] for run in runs]
         ids_N = torch.tensor([i for ids in new for i in ids], device=self.model.device)
@@ -204,7 +126,7 @@ class Generation:
         following = (token_logprob(logits_TV[t], ids[t + 1], request.prompt_logprobs) for t in range(len(ids) - 1))
         return (None, *following)
 
-    def _sample(self, runs: list[_Run], logits_BV: Tensor) -> Iterator[Delta]:
+    def _sample(self, runs: list[Run], logits_BV: Tensor) -> Iterator[Delta]:
         chosen = choose_batch([run.sampler for run in runs], logits_BV, [run.ids for run in runs])
         deltas = []
         for run, token_id, logits_V in zip(runs, chosen, logits_BV):
@@ -213,7 +135,7 @@ class Generation:
                 self._close(run)
         yield from deltas
 
-    def _close(self, run: _Run) -> None:
+    def _close(self, run: Run) -> None:
         """Give the sequence back at once and keep the result."""
         if not self.keep:
             self.cache.free(run.seq)
