@@ -104,10 +104,10 @@ class BlockTables:
 
     def remember(self, seq: int, tokens: Sequence[int], salt: object = None) -> None:
         """Offer the sequence's full blocks for reuse; ``tokens`` are those they hold, verified ones only."""
-        size = self.pool.block_size
+        size, reuse = self.pool.block_size, self.pool.reuse
         full = len(tokens) // size
-        if full and self.pool.reuse is not None:
-            self.pool.reuse.remember(tokens[: full * size], self.tables[seq][:full], salt)
+        if full and reuse is not None and not reuse.holds(self.tables[seq][full - 1]):  # else all of it is known
+            reuse.remember(tokens[: full * size], self.tables[seq][:full], salt)
 
     def slots(self, seq: int, start: int, stop: int) -> list[int]:
         """Slot mapping: for tokens ``start .. stop - 1`` the place ``block * block_size + offset`` in the pool."""

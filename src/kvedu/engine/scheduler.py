@@ -147,29 +147,29 @@ class Scheduler:
     def plan(self) -> Plan:
         """The next step. Opens sequences and preempts; the caller then computes and calls ``computed``."""
         preempted: dict[Sequence, int] = {}
-        growth: dict[int, int] = {}
+        growth = _Growth(self.blocks)
         budget = self.token_budget
         in_order = sorted(self.running, key=self.order)
         for sequence in [s for s in in_order if s.pending == 1] + [s for s in in_order if s.pending > 1]:
             tokens = min(sequence.pending, budget, self.chunk)
             if sequence in preempted or tokens < 1:
                 continue
-            while not self._fits(growth, sequence, tokens):
+            while not growth.add(sequence.run.seq, tokens):
                 victim = max(self.running, key=self.order)
                 preempted[victim] = victim.computed
-                budget += growth.pop(victim.run.seq, 0)
+                budget += growth.drop(victim.run.seq)
                 self._preempt(victim)
                 if victim is sequence:
                     break
             else:
-                growth[sequence.run.seq] = tokens
                 budget -= tokens
         if not preempted and self.waiting and self.admit(len(self.running)):
-            budget = self._admit(growth, budget)
+            self._admit(growth, budget)
         by_seq = {s.run.seq: s for s in self.running}
-        return Plan(tuple(Work(by_seq[seq], tokens) for seq, tokens in growth.items()), tuple(preempted.items()))
+        work = tuple(Work(by_seq[seq], tokens) for seq, tokens in growth.tokens.items())
+        return Plan(work, tuple(preempted.items()))
 
-    def _admit(self, growth: dict[int, int], budget: int) -> int:
+    def _admit(self, growth: _Growth, budget: int) -> None:
         """Let in newcomers while slots, budget and blocks for their whole text so far last."""
         slots = self.max_running - sum(map(_slots, self.running))
         for sequence in sorted(self.waiting, key=self.order):
@@ -178,7 +178,7 @@ class Scheduler:
                 break
             seq, reused = self.blocks.add_prefix(sequence.ids, sequence.salt)
             rest = len(sequence.ids) - reused
-            if self.blocks.blocks_needed(growth | {seq: rest}) > self.blocks.available:
+            if not growth.add(seq, rest):
                 self.blocks.free(seq)
                 break
             if not sequence.preemptions:
@@ -186,12 +186,8 @@ class Scheduler:
             sequence.run.seq, sequence.computed, sequence.state = seq, reused, State.RUNNING
             self.waiting.remove(sequence)
             self.running.append(sequence)
-            growth[seq] = min(rest, budget, self.chunk)
-            budget -= growth[seq]
-        return budget
-
-    def _fits(self, growth: dict[int, int], sequence: Sequence, tokens: int) -> bool:
-        return self.blocks.blocks_needed(growth | {sequence.run.seq: tokens}) <= self.blocks.available
+            growth.tokens[seq] = min(rest, budget, self.chunk)
+            budget -= growth.tokens[seq]
 
     def _preempt(self, sequence: Sequence) -> None:
         self._let_go(sequence)
@@ -228,3 +224,30 @@ class Scheduler:
 def _slots(sequence: Sequence) -> int:
     """Slots of ``max_running`` that it takes: before a prompt has forked, one for each of its completions to come."""
     return 1 if sequence.run.sampled else sequence.run.request.n
+
+
+class _Growth:
+    """New tokens per cache sequence that a step is to bring, and whether their blocks can be had together.
+
+    Blocks are first counted sequence by sequence, which counts too many where sharers of a block
+    write to it in the same step; only when that sum is too large are they counted jointly.
+    """
+
+    def __init__(self, blocks: Blocks) -> None:
+        self.blocks, self.tokens, self._needed = blocks, {}, 0
+
+    def add(self, seq: int, tokens: int) -> bool:
+        """Take it in if it fits; else nothing changes."""
+        needed = self._needed + self.blocks.blocks_needed({seq: tokens})
+        if needed > self.blocks.available:
+            needed = self.blocks.blocks_needed(self.tokens | {seq: tokens})
+        if needed > self.blocks.available:
+            return False
+        self.tokens[seq], self._needed = tokens, needed
+        return True
+
+    def drop(self, seq: int) -> int:
+        """Leave a sequence out (it is still open); returns its tokens."""
+        tokens = self.tokens.pop(seq, 0)
+        self._needed = self.blocks.blocks_needed(self.tokens)
+        return tokens
