@@ -172,6 +172,8 @@ class Scheduler:
     def _admit(self, growth: _Growth, budget: int) -> None:
         """Let in newcomers while slots, budget and blocks for their whole text so far last."""
         slots = self.max_running - sum(map(_slots, self.running))
+        if slots < 1 or budget < 1:
+            return
         for sequence in sorted(self.waiting, key=self.order):
             slots -= _slots(sequence)
             if slots < 0 or budget < 1:
