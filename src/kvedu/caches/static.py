@@ -23,8 +23,9 @@ class StaticView(View):
     def __init__(self, cache: StaticCache, rows: tuple[Row, ...]) -> None:
         super().__init__(cache, rows)
         slot = cache._slots
-        self.slot_N = torch.tensor([slot[row.seq] for row in rows for _ in row.new], device=cache.device)
-        self.index_N = torch.tensor([i for row in rows for i in range(row.start, row.total)], device=cache.device)
+        if len(rows) > 1:  # where each new token goes; a lone sequence's go to one slice
+            self.slot_N = torch.tensor([slot[row.seq] for row in rows for _ in row.new], device=cache.device)
+            self.index_N = torch.tensor([i for row in rows for i in range(row.start, row.total)], device=cache.device)
         self.runs = _runs(rows, slot)
         self._masks: dict[tuple[int, int | None], Tensor | None] = {}
 

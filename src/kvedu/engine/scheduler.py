@@ -183,8 +183,6 @@ class Scheduler:
             if not growth.add(seq, rest):
                 self.blocks.free(seq)
                 break
-            if not sequence.preemptions:
-                sequence.reused = reused
             sequence.run.seq, sequence.computed, sequence.state = seq, reused, State.RUNNING
             self.waiting.remove(sequence)
             self.running.append(sequence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Hashable
 
@@ -33,9 +33,7 @@ class Sequence:
     state: State = State.WAITING
     computed: int = 0
     """Tokens whose keys and values are in the cache."""
-    reused: int = 0
-    """Of the prompt, the tokens found in the cache when it was first admitted."""
-    preemptions: int = field(default=0)
+    preemptions: int = 0
 
     @property
     def id(self) -> int:
