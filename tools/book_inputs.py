@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 SKIP = {"__pycache__", "node_modules", "vendor", ".ipynb_checkpoints", "_build"}
+PAGE_ONLY = {".md", ".css", ".bib", ".js"}
+"""Endings of files that a page shows and no cell reads."""
 
 
 def execution_key(root: Path, package: Path) -> str:
@@ -13,8 +15,9 @@ def execution_key(root: Path, package: Path) -> str:
 
     That is the library, the stored rows, the data beside the chapters, the packages' versions and Python's.
     """
-    beside = (path for path in _files(root / "book") if path.suffix not in (".md", ".css", ".bib"))
-    parts = [_files(package), _files(root / "bench" / "results"), beside, [root / "constraints.txt"]]
+    beside = (path for path in _files(root / "book") if path.suffix not in PAGE_ONLY and path.parent.name != "_ext")
+    library = (path for path in _files(package) if path.suffix not in (".js", ".css"))
+    parts = [library, _files(root / "bench" / "results"), beside, [root / "constraints.txt"]]
     return _hash((path for part in parts for path in part), root, platform.python_version(), platform.machine())
 
 
@@ -23,7 +26,7 @@ def page_key(root: Path, package: Path) -> str:
     folders = ("book", "labs", "bench", "tests", "tools")
     files = [path for name in folders for path in _files(root / name)]
     files += [root / name for name in ("_config.yml", "_toc.yml", "README.md", "pyproject.toml")]
-    files += [root / "book" / "vendor" / "package-lock.json"]
+    files += [root / "book" / "vendor" / "package-lock.json", *_files(package)]
     return _hash(files, root, execution_key(root, package))
 
 
