@@ -44,6 +44,11 @@ class BlockTables:
         self.tables[seq] = list(blocks)
         return len(blocks) * size
 
+    def matched(self, tokens: Sequence[int], salt: object = None) -> int:
+        """Tokens that ``open_prefix`` would find remembered; looking is no use."""
+        size, reuse = self.pool.block_size, self.pool.reuse
+        return 0 if reuse is None else min(reuse.peek(tokens, salt), (len(tokens) - 1) // size) * size
+
     def close(self, seq: int) -> None:
         """Give back all blocks, the last first: a prefix is then forgotten from its tail."""
         for block in reversed(self.tables.pop(seq)):
@@ -96,7 +101,9 @@ class BlockTables:
                     own = table[start // self.pool.block_size] = self.pool.take()
                     copies.append((block, own))
                     self.pool.release(block)
-                elif self.pool.reuse is not None and self.pool.reuse.holds(block):
+                    continue
+                self.pool.versions[block] += 1
+                if self.pool.reuse is not None and self.pool.reuse.holds(block):
                     self.pool.forget(block)
             while len(table) < self.blocks_for(start + count):
                 table.append(self.pool.take())

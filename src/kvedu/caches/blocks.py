@@ -26,6 +26,9 @@ class Reuse(Protocol):
     def match(self, tokens: Sequence[int], salt: object = None) -> list[int]:
         """Blocks that hold the longest remembered prefix of ``tokens``, in order. Counts as a use."""
 
+    def peek(self, tokens: Sequence[int], salt: object = None) -> int:
+        """How many blocks ``match`` would find; not a use."""
+
     def remember(self, tokens: Sequence[int], blocks: Sequence[int], salt: object = None) -> None:
         """These blocks hold exactly these tokens (a multiple of the block size)."""
 
@@ -52,6 +55,8 @@ class BlockPool:
         self._free = deque(range(n_blocks))
         self.references = [0] * n_blocks
         """How many sequences refer to each block."""
+        self.versions = [0] * n_blocks
+        """Grows whenever what a block holds is about to change; block and version together name a content."""
         self._evictable = 0
 
     @property
@@ -84,6 +89,7 @@ class BlockPool:
                 raise CacheFull(f"all {self.n_blocks} blocks are in use")
             self._evictable -= 1
         self.references[block] = 1
+        self.versions[block] += 1
         return block
 
     def share(self, block: int) -> None:

@@ -17,6 +17,7 @@ from kvedu.caches.block_tables import BlockTables
 from kvedu.caches.blocks import BlockPool, Reuse
 from kvedu.caches.contract import Cache, View, storage_bytes
 from kvedu.caches.layout import Row
+from kvedu.caches.swap import SwapSpace
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError, CacheFull
 from kvedu.kernels.attention import attention_grouped
@@ -79,7 +80,7 @@ class PagedCache(Cache):
 
     @property
     def nbytes(self) -> int:
-        return storage_bytes([*self.k, *self.v])
+        return storage_bytes(self.page_tensors)
 
     @property
     def n_blocks(self) -> int:
@@ -99,13 +100,42 @@ class PagedCache(Cache):
         """Pages that a step with these numbers of new tokens would take, copies on write included."""
         return self.tables.needed({seq: (self.length(seq), new) for seq, new in growth.items()})
 
+    def matched(self, tokens: Sequence[int], salt: Hashable = None) -> int:
+        """Tokens that ``add_prefix`` would reuse."""
+        return self.tables.matched(tokens, salt)
+
+    @property
+    def page_tensors(self) -> list[Tensor]:
+        """Tensors whose first axis counts pages: all that a page holds."""
+        return [*self.k, *self.v]
+
+    def swap_space(self, budget_bytes: int) -> SwapSpace:
+        """Host memory that sequences of this cache can be copied out to."""
+        return SwapSpace(self, budget_bytes)
+
+    def positions(self, seq: int) -> Sequence[int]:
+        """Positions of a sequence's tokens."""
+        self._known(seq, None)
+        return self._positions[seq]
+
+    def close_table(self, seq: int) -> Sequence[int]:
+        """Forget a sequence whose blocks were given back already; its positions. For ``SwapSpace``."""
+        self._idle("close_table")
+        return self._positions.pop(seq)
+
+    def open_table(self, positions: Sequence[int]) -> int:
+        """A new sequence at these positions, whose table is still to be made. For ``SwapSpace``."""
+        self._idle("open_table")
+        seq, self._next_id = self._next_id, self._next_id + 1
+        self._positions[seq] = list(positions)
+        return seq
+
     def add_prefix(self, tokens: Sequence[int], salt: Hashable = None) -> tuple[int, int]:
         """Open a sequence that starts with what is remembered of ``tokens``: (its id, tokens reused).
 
         Reused tokens are whole pages, never all of them: the last token is always left to compute.
         """
-        self._idle("add_prefix")
-        seq, self._next_id = self._next_id, self._next_id + 1
+        seq = self.open_table(())
         reused = self.tables.open_prefix(seq, tokens, salt)
         self._positions[seq] = list(range(reused))
         return seq, reused
@@ -139,7 +169,7 @@ class PagedCache(Cache):
     def _copy(self, copies: Sequence[tuple[int, int]]) -> None:
         if copies:
             old, new = (torch.tensor(ids, device=self.device) for ids in zip(*copies))
-            for x in (*self.k, *self.v):
+            for x in self.page_tensors:
                 x[new] = x[old]
 
     def _write(self, view: PagedView, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:

@@ -34,17 +34,14 @@ class HashReuse:
         self._idle: OrderedDict[int, None] = OrderedDict()
 
     def match(self, tokens: Sequence[int], salt: Hashable = None) -> list[int]:
-        blocks, parent = [], None
-        for start in range(0, len(tokens) - self.block_size + 1, self.block_size):
-            entry = self._find(parent, tuple(tokens[start : start + self.block_size]), salt)
-            if entry is None:
-                break
-            blocks.append(entry.block)
-            parent = entry
+        blocks = self._chain(tokens, salt)
         for block in reversed(blocks):  # the tail stays the first to go
             if block in self._idle:
                 self._idle.move_to_end(block)
         return blocks
+
+    def peek(self, tokens: Sequence[int], salt: Hashable = None) -> int:
+        return len(self._chain(tokens, salt))
 
     def remember(self, tokens: Sequence[int], blocks: Sequence[int], salt: Hashable = None) -> None:
         parent = None
@@ -82,6 +79,15 @@ class HashReuse:
                 self.forget(block)
                 return block
         return None
+
+    def _chain(self, tokens: Sequence[int], salt: Hashable) -> list[int]:
+        blocks, parent = [], None
+        for start in range(0, len(tokens) - self.block_size + 1, self.block_size):
+            parent = self._find(parent, tuple(tokens[start : start + self.block_size]), salt)
+            if parent is None:
+                break
+            blocks.append(parent.block)
+        return blocks
 
     def _key(self, parent: _Entry | None, tokens: Tokens, salt: Hashable) -> int:
         return self._hash((parent.key if parent else None, tokens, salt))

@@ -38,6 +38,9 @@ class RadixReuse:
             blocks += node.blocks[:n]
         return blocks
 
+    def peek(self, tokens: Sequence[int], salt: Hashable = None) -> int:
+        return sum(n for _, n in self._walk(self._pages(tokens), salt))
+
     def remember(self, tokens: Sequence[int], blocks: Sequence[int], salt: Hashable = None) -> None:
         """A sequence that computed a prefix which the tree holds in other blocks is not added below it:
         the tree's own blocks would then be needed by a sequence that does not refer to them."""
