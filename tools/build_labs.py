@@ -79,6 +79,7 @@ def execute(notebook: NotebookNode, root: Path, *, allow_errors: bool = False) -
     metadata = deepcopy(notebook.metadata)
     with tempfile.TemporaryDirectory() as folder:
         _quiet_profile(Path(folder) / "ipython")
+        os.environ["KVEDU_PROGRESS"] = str(Path(folder) / "progress.json")  # not the builder's own
         client = NotebookClient(
             notebook, timeout=300, kernel_name="python3", record_timing=False, allow_errors=allow_errors,
             coalesce_streams=True, resources={"metadata": {"path": folder}},

@@ -21,6 +21,8 @@ _HOME = {
     "ConcatCache": "kvedu.caches.concat",
     "StaticCache": "kvedu.caches.static",
     "KveduError": "kvedu.errors",
+    "check": "kvedu.grading.check",
+    "progress": "kvedu.grading.progress",
 }
 
 __version__ = "0.1.0"

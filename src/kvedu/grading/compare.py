@@ -1,0 +1,109 @@
+"""Hold plain data against plain data: type, length, keys, shape, dtype, device, NaN, then values.
+
+Nothing here broadcasts: a result of shape ``(1, 3)`` is not one of shape ``(4, 3)``, whatever it holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kvedu.grading.plain import Strange
+
+NAMES = {int: "a whole number (int)", float: "a number (float)", bool: "True or False", str: "text", list: "a list",
+         tuple: "a tuple", dict: "a dict", set: "a set", Tensor: "a tensor", type(None): "None"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two things differ first (``""``: as a whole), what came and what was wanted."""
+
+    where: str
+    came: str
+    wanted: str
+
+
+def difference(got: Any, want: Any, tolerance: float, parts: tuple[str, ...] = (), where: str = "") -> Difference | None:
+    """The first difference of ``got`` from ``want``, or None."""
+    if type(want) is float and type(got) is int:
+        got = float(got)
+    if isinstance(got, Strange) or type(got) is not type(want):
+        return Difference(where, kind_of(got, with_value=True), kind_of(want))
+    if isinstance(want, Tensor):
+        return _tensors(got, want, tolerance, where)
+    if isinstance(want, (list, tuple)):
+        if len(got) != len(want):
+            return Difference(where, f"{len(got)} parts", f"{len(want)} parts")
+        numbers = [f"number {i}" for i in range(1, 1 + len(want))]
+        names = parts if isinstance(want, tuple) and len(parts) == len(want) else numbers
+        for name, a, b in zip(names, got, want):
+            if found := difference(a, b, tolerance, parts, f"{where}, {name}" if where else name):
+                return found
+        return None
+    if isinstance(want, dict):
+        if got.keys() != want.keys():
+            return Difference(where, f"keys {_listed(got)}", f"keys {_listed(want)}")
+        for key, b in want.items():
+            if found := difference(got[key], b, tolerance, parts, f"{where}, {key!r}" if where else repr(key)):
+                return found
+        return None
+    if type(want) is float:
+        equal = got == want or (got != got and want != want) or abs(got - want) <= tolerance * max(1.0, abs(want))
+    else:
+        equal = got == want
+    return None if equal else Difference(where, shown(got), shown(want))
+
+
+def shown(value: Any) -> str:
+    """A value as a sentence shows it, short."""
+    if type(value) is int:
+        return f"{value:,}"
+    if isinstance(value, (Tensor, Strange)):
+        return kind_of(value)
+    text = repr(value)
+    return text if len(text) <= 160 else text[:160] + " …"
+
+
+def kind_of(value: Any, *, with_value: bool = False) -> str:
+    """What kind of thing a value is: ``a float32 tensor of shape (4, 3)``."""
+    if isinstance(value, Strange):
+        return f"something of type {value.kind}"
+    if isinstance(value, Tensor):
+        return f"a {_name(value.dtype)} tensor of shape {tuple(value.shape)}"
+    named = NAMES.get(type(value), type(value).__name__)
+    return f"{named}: {shown(value)}" if with_value and type(value) in (int, float, bool, str) else named
+
+
+def _tensors(got: Tensor, want: Tensor, tolerance: float, where: str) -> Difference | None:
+    if got.shape != want.shape:
+        return Difference(where, f"shape {tuple(got.shape)}", f"shape {tuple(want.shape)}")
+    if got.dtype != want.dtype:
+        return Difference(where, f"dtype {_name(got.dtype)}", f"dtype {_name(want.dtype)}")
+    if got.device.type != want.device.type:
+        return Difference(where, f"a tensor on {got.device.type}", f"a tensor on {want.device.type}")
+    if not want.is_floating_point():
+        if torch.equal(got, want):
+            return None
+        place = tuple((got != want).nonzero()[0].tolist())
+        return Difference(where, f"{got[place].item()} at {place}", f"{want[place].item()}")
+    strange = got.isnan() & ~want.isnan()
+    if strange.any():
+        return Difference(where, f"NaN at {tuple(strange.nonzero()[0].tolist())} and {int(strange.sum()) - 1} other places", "numbers")
+    gap = (got.double() - want.double()).abs()
+    gap = torch.where((got == want) | (got.isnan() & want.isnan()), 0.0, gap)
+    bad = ~(gap <= tolerance * want.double().abs().clamp(min=1.0).nan_to_num(posinf=1.0))
+    if not bad.any():
+        return None
+    place = tuple(bad.nonzero()[0].tolist())
+    return Difference(where, f"{got[place].item():.4g} at {place} (largest gap {gap.max().item():.2g})", f"{want[place].item():.4g}")
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _listed(keys: Any) -> str:
+    return ", ".join(sorted(map(repr, keys))) or "none"
