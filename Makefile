@@ -4,6 +4,7 @@
 # make serve   serve the built book on this machine (PORT=8000)
 # make labs    build the labs from their masters
 # make bench   run the benches; each prints its table and stores its rows
+# make traces  run the real model for the figures that show a run (NAME=… for one)
 # make rows    refresh stored rows that take too long for `make test`
 # make clean   remove what was built (distclean removes .venv and fetched scripts too)
 
@@ -19,7 +20,7 @@ unexport PIP_TARGET PIP_USER PIP_PREFIX PIP_ROOT PIP_REQUIRE_VIRTUALENV JUPYTER_
 export PYTHONNOUSERSITE := 1
 export JUPYTER_PREFER_ENV_PATH := 1
 
-.PHONY: help book test lab labs serve bench rows clean distclean
+.PHONY: help book test lab labs serve bench traces rows clean distclean
 .DEFAULT_GOAL := help
 
 help:
@@ -37,6 +38,7 @@ test: book
 
 lab: $(READY)
 	@$(PYTHON) -m kvedu.fetch
+	@$(PYTHON) tools/book_vendor.py
 	@$(PYTHON) -m jupyter lab --ip 127.0.0.1 labs
 
 labs: $(READY)
@@ -49,6 +51,10 @@ serve: $(READY)
 bench: $(READY)
 	@$(PYTHON) -m kvedu.fetch
 	@set -e; for bench in bench/bench_*.py; do echo "== $$bench"; $(PYTHON) $$bench; done
+
+traces: $(READY)
+	@$(PYTHON) -m kvedu.fetch
+	@$(PYTHON) tools/make_traces.py $(NAME)
 
 rows: $(READY)
 	@$(PYTHON) -m kvedu.fetch

@@ -76,6 +76,8 @@ class LiveFigure(SphinxDirective):
         else:
             make = importlib.import_module(f"kvedu.viz.{name}").data
             data = make(**json.loads(self.options.get("with", "{}")))
+        if data.get("figure", name) != name:
+            raise KveduError(f"this data is of figure {data['figure']!r}")
         start = data.get("start", {}) | json.loads(self.options.get("start", "{}"))
         return data | {"start": start, "title": self.options.get("title", data.get("title", name))}
 

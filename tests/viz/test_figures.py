@@ -1,8 +1,12 @@
 """What every figure promises, and the machinery that draws them."""
 
 import importlib
+import inspect
+import json
 import re
 import xml.dom.minidom
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +16,20 @@ from kvedu.viz.node import evaluate, pictures
 from kvedu.viz.sources import figure_names, figure_script, joined
 from kvedu.viz.still import page_html
 
-SELF_MADE = [name for name in figure_names() if hasattr(importlib.import_module(f"kvedu.viz.{name}"), "data")]
+STORED = Path(__file__).resolve().parents[2] / "book" / "figures"
+
+
+def cases() -> list[Any]:
+    """Every figure with data of its own, and every stored run: (figure, data)."""
+    found = []
+    for name in figure_names():
+        make = importlib.import_module(f"kvedu.viz.{name}").data
+        if all(p.default is not p.empty for p in inspect.signature(make).parameters.values() if p.kind is not p.VAR_KEYWORD):
+            found.append(pytest.param(name, make(), id=name))
+    for path in sorted(STORED.glob("*.json")):
+        data = json.loads(path.read_text("utf-8"))
+        found.append(pytest.param(data["figure"], data, id=path.stem))
+    return found
 
 
 def test_every_script_has_its_module() -> None:
@@ -29,11 +46,11 @@ def test_scripts_are_small_and_ask_for_nothing(name: str) -> None:
     assert len(text) < 16_000, f"{name}.js has {len(text)} characters: is it two figures?"
 
 
-@pytest.mark.parametrize("name", SELF_MADE)
+@pytest.mark.parametrize(("name", "data"), cases())
 @pytest.mark.parametrize("width", [260, 320, 680, 1200])
-def test_every_state_draws(name: str, width: int) -> None:
+def test_every_state_draws(name: str, data: dict, width: int) -> None:
     """Each value of each control, at four widths: well-formed SVG, numbers that are numbers, a sentence."""
-    data = importlib.import_module(f"kvedu.viz.{name}").data()
+    assert data["figure"] == name and data["title"]
     controls = pictures(name, data, [{}], width)[0]["controls"]
     states: list[dict] = [{}]
     for control in controls:

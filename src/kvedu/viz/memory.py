@@ -34,6 +34,7 @@ def data(models: Sequence[str] = MODELS, machines: Sequence[str] = MACHINES) -> 
     long, short = (kv_cache_bytes(shape, 4096, 16) for shape in (before, after))
     shares = {1: "As much", 4: "A quarter", 8: "An eighth"}
     return {
+        "figure": "memory",
         "title": "Memory calculator",
         "models": rows,
         "machines": [{"name": name, "memory": hardware(name).memory} for name in machines],
