@@ -176,7 +176,7 @@ def test_bad_requests_disturb_nobody():
     engine = engine_of(model)
     running = engine.add(random_ids(5), max_new_tokens=10)
     engine.step()
-    for prompt, options in (([], {}), ([97], {}), (random_ids(300), {}), ([1], dict(max_new_tokens=0)), ("text", {}), ([1], dict(n=9))):
+    for prompt, options in (([], {}), ([97], {}), (random_ids(300), {}), ([1], dict(max_new_tokens=-1)), ("text", {}), ([1], dict(n=9))):
         with pytest.raises(KveduError):
             engine.add(prompt, **options)
         engine.step()

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from itertools import chain
 from typing import Any, Callable, Hashable, Iterator, Sequence as Seq
+
+from torch import Tensor
 
 from kvedu.caches.blocks import Reuse
 from kvedu.caches.paged import PagedCache
+from kvedu.engine.choose import choose_tokens
 from kvedu.engine.executor import Executor
-from kvedu.engine.scheduler import Plan, Scheduler
+from kvedu.engine.plan import Plan
+from kvedu.engine.progress import Progress
+from kvedu.engine.scheduler import Scheduler
 from kvedu.engine.sequence import Sequence, State
-from kvedu.engine.trace import Admitted, Arrived, Ended, Preempted, Share, Stepped, Trace
+from kvedu.engine.trace import Arrived, Ended, Stepped, Trace
 from kvedu.errors import RequestError
 from kvedu.model.completion import Completion, Delta, Run
-from kvedu.model.request import Prompt, make_request
+from kvedu.model.request import Prompt, Request, make_request
 from kvedu.model.sampling import Sampling
 from kvedu.model.transformer import Transformer
 
@@ -27,7 +33,8 @@ class Engine:
     size (``HashReuse``, ``RadixReuse``; None for none). Other settings are the ``Scheduler``'s.
 
     Every output equals what ``generate`` gives for the prompt alone (in fp32: token for token),
-    whatever else runs, and however often it was preempted. One engine belongs to one thread.
+    whatever else runs, and however often it was preempted. One engine belongs to one thread;
+    ``AsyncEngine`` gives it one and serves others from there.
 
     >>> engine = Engine(model, cache_bytes=64 * 2**20)              # doctest: +SKIP
     >>> a = engine.add("The capital of France is", max_new_tokens=8)  # doctest: +SKIP
@@ -55,7 +62,7 @@ class Engine:
         self.trace = Trace()
         self._requests: dict[int, list[Sequence]] = {}
         self._unread: dict[int, deque[Delta]] = {}
-        self._steps = 0
+        self._added = self._steps = 0
 
     def add(
         self,
@@ -66,28 +73,38 @@ class Engine:
         n: int = 1,
         stop: str | Seq[str] = (),
         ignore_eos: bool = False,
+        prompt_logprobs: int | None = None,
         priority: int = 0,
         salt: Hashable = None,
     ) -> int:
         """Take in a request and return its id; it starts with one of the next steps.
 
-        ``priority`` matters to the order ``by_priority``; ``salt`` (an adapter, a tenant) keeps its
-        prefix apart from others'. Raises ``RequestError`` for what can never be served; nobody else is disturbed.
+        ``prompt_logprobs`` scores the prompt as ``generate`` does (no part of it is then reused); with
+        ``max_new_tokens=0`` nothing else is done. ``priority`` matters to the order ``by_priority``; ``salt`` (an
+        adapter, a tenant) keeps its prefix apart from others'. Raises ``RequestError`` for what can never
+        be served; nobody else is disturbed.
         """
         request = make_request(
             prompt, self.model.config, self.model.tokenizer, max_new_tokens, sampling=sampling, n=n,
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            stop=(stop,) if isinstance(stop, str) else tuple(stop), prompt_logprobs=prompt_logprobs,
             eos_ids=() if ignore_eos else self.model.config.eos_ids,
         )  # fmt: skip
-        if request.max_new_tokens < 1:
-            raise RequestError("the engine generates: max_new_tokens must be at least 1 (generate() can score a prompt)")
-        number, now = len(self._requests), self.clock()
+        self._check_switch(request)
+        number, now = self._added, self.clock()
         sequence = Sequence(Run.start(request, number, 0, None, self.model.tokenizer), now, priority, salt)
         self.scheduler.add(sequence)
-        self._requests[number] = [sequence]
-        self._unread[number] = deque()
+        self._added += 1
+        self._requests[number], self._unread[number] = [sequence], deque()
         self.trace.events.append(Arrived(now, number, len(request.prompt_ids), request.max_new_tokens, n))
         return number
+
+    def _check_switch(self, request: Request) -> None:
+        rope = self.model.config.rope
+        if rope.switch_length is not None and request.cached_tokens > rope.switch_length:
+            raise RequestError(
+                f"the request may grow to {request.cached_tokens} tokens; past {rope.switch_length} the {rope.kind} RoPE "
+                "changes its frequencies and cached keys turn wrong. Ask for fewer, or use generate with NoCache"
+            )
 
     @property
     def idle(self) -> bool:
@@ -99,18 +116,10 @@ class Engine:
         if self.idle:
             return []
         start = self.clock()
-        held = {id(s) for s in self.scheduler.running}
         plan = self.scheduler.plan()
-        for s, computed in plan.preempted:
-            self.trace.events.append(Preempted(start, s.id, s.run.copy, computed))
-        for work in plan.work:
-            s = work.sequence
-            if id(s) not in held:
-                self.trace.events.append(Admitted(start, s.id, s.run.copy, s.computed, s.preemptions > 0))
-        shares = tuple(
-            Share(w.sequence.id, w.sequence.run.copy, w.tokens, w.sequence.computed, w.yields) for w in plan.work
-        )
-        deltas = self._run(plan) if plan.work else []
+        shares = plan.shares
+        self.trace.events += plan.events(start)
+        deltas = self._run(plan)
         pool, now = self.cache.tables.pool, self.clock()
         self.trace.events.append(
             Stepped(now, start, self._steps, shares, len(self.scheduler.waiting), pool.in_use, pool.evictable, pool.free)
@@ -119,42 +128,47 @@ class Engine:
         for delta in deltas:
             self._unread[delta.prompt].append(delta)
             if delta.finish_reason:
-                run = next(s.run for s in self._requests[delta.prompt] if s.run.copy == delta.copy)
+                run = next(s.run for s in self._requests[delta.prompt] if s.copy == delta.copy)
                 self.trace.events.append(Ended(now, delta.prompt, delta.copy, delta.finish_reason, run.sampled))
         return deltas
 
     def _run(self, plan: Plan) -> list[Delta]:
-        yielding = [work.sequence for work in plan.work if work.yields]
         logits_RV = self.executor.run(plan)
         self.scheduler.computed(plan)
-        deltas = []
-        for sequence, logits_V in zip(yielding, logits_RV):
-            for member in [sequence, *self._forks(sequence)]:
-                deltas.append(self._sample(member, logits_V))
-        return deltas
+        families = [self._family(work.sequence) for work in plan.work if work.yields]
+        members = list(chain.from_iterable(families))
+        if len(members) > len(families):
+            logits_RV = logits_RV[[row for row, family in enumerate(families) for _ in family]]
+        return self._take(members, logits_RV)
 
-    def _forks(self, sequence: Sequence) -> list[Sequence]:
-        """The other completions of a request, made when its prompt is computed for the first time."""
+    def _family(self, sequence: Sequence) -> list[Sequence]:
+        """The sequence; and, when its prompt is computed for the first time, forks for its other completions."""
         request, family = sequence.run.request, self._requests[sequence.id]
         if sequence.run.sampled or len(family) == request.n:
-            return []
+            return [sequence]
         for copy in range(1, request.n):
             run = Run.start(request, sequence.id, copy, self.cache.fork(sequence.run.seq), self.model.tokenizer)
+            run.prompt_logprobs = sequence.run.prompt_logprobs
             twin = Sequence(run, sequence.arrival, sequence.priority, sequence.salt)
             self.scheduler.join(twin, sequence.computed)
             family.append(twin)
-        return family[1:]
+        return family
 
-    def _sample(self, sequence: Sequence, logits_V: Any) -> Delta:
-        run = sequence.run
-        try:
-            token_id = run.sampler.choose(logits_V, run.ids)
-            delta = run.take(token_id, run.sampler.logprob(token_id, logits_V, run.ids))
-        except RequestError:  # its own logits are broken; nobody else's are
-            delta = self._end(run, "error")
-        if run.finished:
-            self.scheduler.finish(sequence)
-        return delta
+    def _take(self, members: list[Sequence], logits_RV: Tensor) -> list[Delta]:
+        """Give each its next token; those that it ends, or whose own logits are broken, are finished."""
+        runs = [s.run for s in members]
+        deltas = []
+        for sequence, choice in zip(members, choose_tokens(runs, logits_RV) if runs else ()):
+            run = sequence.run
+            if run.request.max_new_tokens == 0:
+                deltas.append(self._end(run, "length"))
+            elif isinstance(choice, RequestError):
+                deltas.append(self._end(run, "error"))
+            else:
+                deltas.append(run.take(*choice))
+            if run.finished:
+                self.scheduler.finish(sequence)
+        return deltas
 
     def _end(self, run: Run, reason: str) -> Delta:
         """End a completion from outside, with whatever text was held back."""
@@ -169,11 +183,16 @@ class Engine:
             if sequence.state is not State.FINISHED:
                 self.scheduler.finish(sequence)
                 self._unread[number].append(self._end(sequence.run, "abort"))
-                self.trace.events.append(Ended(now, number, sequence.run.copy, "abort", sequence.run.sampled))
+                self.trace.events.append(Ended(now, number, sequence.copy, "abort", sequence.run.sampled))
+
+    def forget(self, number: int) -> None:
+        """Drop a request's record, and abort it if it runs; for those who serve without end. Its trace stays."""
+        self.abort(number)
+        del self._requests[number], self._unread[number]
 
     def _known(self, number: int) -> list[Sequence]:
         if number not in self._requests:
-            raise RequestError(f"no request {number}; add() gave out {len(self._requests)} ids, from 0")
+            raise RequestError(f"no request {number}; add() gave out {self._added} ids, from 0")
         return self._requests[number]
 
     def done(self, number: int) -> bool:
@@ -201,19 +220,38 @@ class Engine:
             raise RequestError(f"request {number} is still running; step() the engine until done({number})")
         return [s.run.completion(kept=False) for s in self._requests[number]]
 
-    def generate(self, prompts: Seq[Prompt], **settings: Any) -> list[Completion]:
-        """Serve all prompts together; the first completion of each. Settings as in ``add``.
+    def generate(
+        self,
+        prompts: Seq[Prompt],
+        *,
+        sampling: Sampling | Seq[Sampling] = Sampling(),
+        progress: bool | None = None,
+        **settings: Any,
+    ) -> list[Completion] | list[list[Completion]]:
+        """Serve all prompts together: a ``Completion`` for each, or a list of ``n`` where n > 1. Settings as in ``add``.
 
-        All are checked and taken in before any runs: if one is refused, none of them is left behind.
+        ``sampling`` is one setting for all or one for each. All are checked and taken in before any runs: if one is
+        refused, or the run is interrupted, none of them is left behind. ``progress`` shows a progress line
+        (None: where standard error is a terminal).
         """
+        samplings = [sampling] * len(prompts) if isinstance(sampling, Sampling) else list(sampling)
+        if len(samplings) != len(prompts):
+            raise RequestError(f"{len(samplings)} sampling settings for {len(prompts)} prompts: give one, or one each")
         numbers: list[int] = []
         try:
-            for prompt in prompts:
-                numbers.append(self.add(prompt, **settings))
-        except RequestError:
+            for prompt, one in zip(prompts, samplings):
+                numbers.append(self.add(prompt, sampling=one, **settings))
+            self._serve(numbers, progress)
+        finally:
             for number in numbers:
                 self.abort(number)
-            raise
-        while not all(self.done(number) for number in numbers):
-            self.step()
-        return [self.results(number)[0] for number in numbers]
+        results = [self.results(number) for number in numbers]
+        return results if settings.get("n", 1) > 1 else [completions[0] for completions in results]
+
+    def _serve(self, numbers: list[int], progress: bool | None) -> None:
+        left = set(numbers)
+        with Progress(len(left), "requests", progress) as report:
+            while left:
+                ended = {d.prompt for d in self.step() if d.finish_reason and d.prompt in left and self.done(d.prompt)}
+                left -= ended
+                report(len(ended))

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from kvedu.caches.paged import PagedCache
-from kvedu.engine.scheduler import Plan
+from kvedu.engine.batch import batch_of
+from kvedu.engine.plan import Plan
+from kvedu.model.sampling import token_logprob
 from kvedu.model.transformer import Transformer
 
 
@@ -21,14 +23,16 @@ class Executor:
         """Logits ``[R, V]`` for the R entries of the plan that yield a token, in their order.
 
         All tokens of the step go through the model together; the head sees only the rows that matter.
+        Prompts that are to be scored are, row by row as they are computed.
         """
-        ids_N, last = [], []
-        for work in plan.work:
-            sequence = work.sequence
-            ids_N += sequence.ids[sequence.computed : sequence.computed + work.tokens]
-            if work.yields:
-                last.append(len(ids_N) - 1)
-        counts = {work.sequence.run.seq: work.tokens for work in plan.work}
-        with self.cache.step(counts) as view:
-            hidden_NM = self.model.hidden(torch.tensor(ids_N, device=self.model.device), view)
-        return self.model.logits(hidden_NM[last])
+        batch = batch_of(plan)
+        with self.cache.step(batch.counts) as view:
+            hidden_NM = self.model.hidden(torch.tensor(batch.ids, device=self.model.device), view)
+        for sequence, rows in batch.scored.items():
+            logits_TV = self.model.logits(hidden_NM[rows.start : rows.stop])
+            for logits_V in logits_TV:
+                token = sequence.ids[len(sequence.scores)]
+                sequence.scores.append(token_logprob(logits_V, token, sequence.run.request.prompt_logprobs))
+            if len(sequence.scores) == len(sequence.run.request.prompt_ids):
+                sequence.run.prompt_logprobs = tuple(sequence.scores)
+        return self.model.logits(hidden_NM[batch.last])

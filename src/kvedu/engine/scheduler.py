@@ -6,88 +6,20 @@ simulator on a clock.
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
-from typing import Callable, Hashable, Protocol, Sequence as Seq
+from bisect import insort
+from operator import attrgetter
+from typing import Iterable
 
+from kvedu.engine.blocks import Blocks
+from kvedu.engine.order import Admission, Order, by_priority, continuous, first_come, static
+from kvedu.engine.plan import LetIn, Plan, SentBack, Work
+from kvedu.engine.preempt import Preemption, Recompute
 from kvedu.engine.sequence import Sequence, State
 from kvedu.errors import RequestError
 
+__all__ = ["Plan", "Scheduler", "Work", "by_priority", "continuous", "first_come", "static"]
 
-class Blocks(Protocol):
-    """What the scheduler needs of a cache. ``PagedCache`` is one; a simulation's has no tensors."""
-
-    def add_prefix(self, tokens: Seq[int], salt: Hashable = None) -> tuple[int, int]:
-        """Open a sequence on what is remembered of its tokens: (id, tokens reused)."""
-
-    def free(self, seq: int) -> None:
-        """Close a sequence."""
-
-    def remember(self, seq: int, tokens: Seq[int], salt: Hashable = None) -> None:
-        """Offer its full blocks, which hold these tokens, for reuse."""
-
-    def blocks_needed(self, growth: dict[int, int]) -> int:
-        """Blocks that these numbers of new tokens would take."""
-
-    def blocks_for(self, tokens: int) -> int:
-        """Blocks of a sequence of this many tokens."""
-
-    @property
-    def available(self) -> int:
-        """Blocks that can be taken now."""
-
-    @property
-    def n_blocks(self) -> int:
-        """All blocks there are."""
-
-
-Order = Callable[[Sequence], object]
-"""Sort key of the waiting line: smallest first."""
-
-
-def first_come(sequence: Sequence) -> object:
-    """First come, first served."""
-    return sequence.arrival, sequence.id, sequence.run.copy
-
-
-def by_priority(sequence: Sequence) -> object:
-    """Smallest priority number first; within one, first come."""
-    return sequence.priority, first_come(sequence)
-
-
-Admission = Callable[[int], bool]
-"""Whether newcomers are let in beside this many running sequences."""
-
-
-def continuous(running: int) -> bool:
-    """A free slot is filled at once (Yu et al. 2022, Orca)."""
-    return True
-
-
-def static(running: int) -> bool:
-    """A new batch starts when the last sequence of the old one has ended. For comparison."""
-    return running == 0
-
-
-@dataclass(frozen=True)
-class Work:
-    """One sequence's share of a step: its next ``tokens`` pending tokens."""
-
-    sequence: Sequence
-    tokens: int
-
-    @property
-    def yields(self) -> bool:
-        """Whether the step ends with a token sampled for it."""
-        return self.tokens == self.sequence.pending
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One step: what runs, and who was sent back to wait to make room, with the tokens that each had in the cache."""
-
-    work: tuple[Work, ...]
-    preempted: tuple[tuple[Sequence, int], ...] = ()
+_by_rank = attrgetter("rank")
 
 
 class Scheduler:
@@ -97,11 +29,12 @@ class Scheduler:
     one sequence's prompt takes at most ``chunk``. The bound on waiting: every running sequence
     that decodes is in *every* step until it ends or is preempted, since the budget covers all decodes before
     any prompt gets a token; so however long a prompt is, it delays a decode by no more than a step of
-    ``token_budget`` tokens.
+    ``token_budget`` tokens. Who waits is let in by ``order``; the first who does not fit holds up the line, so
+    that small requests cannot keep a large one out.
 
-    When blocks run out, the running sequence that stands last in ``order`` is preempted: its blocks
-    are given back (and remembered, where there is reuse) and it waits to be computed again. The first
-    in order is never preempted, and fits alone (else it was refused), so something always ends.
+    When blocks run out, the running sequence that ranks last in ``order`` is preempted and waits to come
+    back: ``preempt`` says what becomes of its blocks. The first in order is never preempted, and fits alone
+    (else it was refused), so something always ends.
     """
 
     def __init__(
@@ -113,6 +46,7 @@ class Scheduler:
         chunk: int | None = None,
         order: Order = first_come,
         admit: Admission = continuous,
+        preempt: Preemption = Recompute(),
     ) -> None:
         if max_running < 1 or token_budget < max_running:
             raise RequestError(
@@ -122,8 +56,10 @@ class Scheduler:
             raise RequestError(f"chunk must be at least 1 token, not {chunk}")
         self.blocks, self.max_running, self.token_budget = blocks, max_running, token_budget
         self.chunk, self.order, self.admit = chunk or token_budget, order, admit
-        self.waiting: deque[Sequence] = deque()
+        self.space = preempt.space(blocks)
+        self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
+        """Both by rank."""
 
     def add(self, sequence: Sequence) -> None:
         """Put a sequence into the waiting line. Raises ``RequestError`` if it could not run even alone."""
@@ -137,7 +73,8 @@ class Scheduler:
                 f"the request may grow to {sequence.most_tokens} cached tokens, {needed} blocks; the whole cache has "
                 f"{self.blocks.n_blocks}. Ask for fewer tokens, or make the cache larger"
             )
-        self.waiting.append(sequence)
+        sequence.rank = self.order.rank(sequence)
+        insort(self.waiting, sequence, key=_by_rank)
 
     @property
     def idle(self) -> bool:
@@ -145,109 +82,156 @@ class Scheduler:
         return not self.waiting and not self.running
 
     def plan(self) -> Plan:
-        """The next step. Opens sequences and preempts; the caller then computes and calls ``computed``."""
-        preempted: dict[Sequence, int] = {}
-        growth = _Growth(self.blocks)
-        budget = self.token_budget
-        in_order = sorted(self.running, key=self.order)
-        for sequence in [s for s in in_order if s.pending == 1] + [s for s in in_order if s.pending > 1]:
+        """The next step. Opens sequences and preempts; the caller then computes and calls ``computed``.
+
+        Raises ``RequestError`` if nobody runs and ``admit`` lets nobody in.
+        """
+        growth, budget, preempted = _Growth(self.blocks), self.token_budget, []
+        decodes = [s for s in self.running if len(s.ids) - s.computed == 1]
+        if growth.add_all(decodes):
+            budget -= len(decodes)
+            decodes = []
+        for sequence in decodes + [s for s in self.running if len(s.ids) - s.computed > 1]:
             tokens = min(sequence.pending, budget, self.chunk)
-            if sequence in preempted or tokens < 1:
+            if sequence.state is not State.RUNNING or tokens < 1:
                 continue
-            while not growth.add(sequence.run.seq, tokens):
-                victim = max(self.running, key=self.order)
-                preempted[victim] = victim.computed
-                budget += growth.drop(victim.run.seq)
-                self._preempt(victim)
+            while not growth.add(sequence, tokens):
+                victim = self.running[-1]
+                budget += growth.drop(victim)
+                preempted.append(self._preempt(victim))
                 if victim is sequence:
                     break
             else:
                 budget -= tokens
+        admitted = []
         if not preempted and self.waiting and self.admit(len(self.running)):
-            self._admit(growth, budget)
-        by_seq = {s.run.seq: s for s in self.running}
-        work = tuple(Work(by_seq[seq], tokens) for seq, tokens in growth.tokens.items())
-        return Plan(work, tuple(preempted.items()))
+            admitted = self._admit(growth, budget)
+        if not growth.tokens:
+            raise RequestError(f"{len(self.waiting)} requests wait and none runs: admit let nobody in")
+        work = tuple([Work(sequence, tokens) for sequence, tokens in growth.tokens.items()])
+        return Plan(work, tuple(preempted), tuple(admitted))
 
-    def _admit(self, growth: _Growth, budget: int) -> None:
+    def _admit(self, growth: _Growth, budget: int) -> list[LetIn]:
         """Let in newcomers while slots, budget and blocks for their whole text so far last."""
-        slots = self.max_running - sum(map(_slots, self.running))
-        if slots < 1 or budget < 1:
-            return
-        for sequence in sorted(self.waiting, key=self.order):
-            slots -= _slots(sequence)
+        admitted: list[LetIn] = []
+        if len(self.running) >= self.max_running or budget < 1:
+            return admitted
+        slots = self.max_running - sum(s.slots for s in self.running)
+        if slots < 1:
+            return admitted
+        for sequence in self.order.line(self.waiting, self.blocks):
+            slots -= sequence.slots
             if slots < 0 or budget < 1:
                 break
-            seq, reused = self.blocks.add_prefix(sequence.ids, sequence.salt)
-            rest = len(sequence.ids) - reused
-            if not growth.add(seq, rest):
-                self.blocks.free(seq)
+            opened = self._open(sequence, growth)
+            if opened is None:
                 break
-            sequence.run.seq, sequence.computed, sequence.state = seq, reused, State.RUNNING
             self.waiting.remove(sequence)
-            self.running.append(sequence)
-            growth.tokens[seq] = min(rest, budget, self.chunk)
-            budget -= growth.tokens[seq]
+            self._run(sequence)
+            growth.tokens[sequence] = min(sequence.pending, budget, self.chunk)
+            budget -= growth.tokens[sequence]
+            admitted.append(opened)
+        return admitted
 
-    def _preempt(self, sequence: Sequence) -> None:
-        self._let_go(sequence)
-        sequence.state, sequence.computed, sequence.run.seq = State.WAITING, 0, None
-        sequence.preemptions += 1
-        self.waiting.appendleft(sequence)
+    def _open(self, sequence: Sequence, growth: _Growth) -> LetIn | None:
+        """Give a waiting sequence what is kept of it, if the rest of it fits too; else nothing changes."""
+        if sequence.parked is not None:
+            more = self.blocks.blocks_for(len(sequence.ids)) - self.blocks.blocks_for(sequence.computed)
+            if growth.needed + self.space.needed(sequence.parked) + more > self.blocks.available:
+                return None
+            sequence.run.seq, swapped = self.space.back(sequence.parked)
+            sequence.parked = None
+            growth.add(sequence, sequence.pending)
+            return LetIn(sequence, sequence.computed, swapped)
+        tokens = sequence.ids[:1] if sequence.unscored else sequence.ids
+        sequence.run.seq, sequence.computed = self.blocks.add_prefix(tokens, sequence.salt)
+        if not growth.add(sequence, sequence.pending):
+            self.blocks.free(sequence.run.seq)
+            sequence.run.seq, sequence.computed = None, 0
+            return None
+        return LetIn(sequence, sequence.computed, None)
 
-    def _let_go(self, sequence: Sequence) -> None:
-        self.blocks.remember(sequence.run.seq, sequence.ids[: sequence.computed], sequence.salt)
-        self.blocks.free(sequence.run.seq)
+    def _run(self, sequence: Sequence) -> None:
+        sequence.state = State.RUNNING
+        insort(self.running, sequence, key=_by_rank)
+
+    def _preempt(self, sequence: Sequence) -> SentBack:
         self.running.remove(sequence)
+        computed, swapped = sequence.computed, None
+        self.blocks.remember(sequence.run.seq, sequence.ids[:computed], sequence.salt)
+        out = self.space.out(sequence.run.seq) if self.space is not None and computed else None
+        if out is not None:
+            sequence.parked, swapped = out
+        else:
+            self.blocks.free(sequence.run.seq)
+            sequence.computed = 0
+        sequence.state, sequence.run.seq = State.WAITING, None
+        sequence.preemptions += 1
+        insort(self.waiting, sequence, key=_by_rank)
+        return SentBack(sequence, computed, swapped)
 
     def computed(self, plan: Plan) -> None:
         """The step was run: its tokens are in the cache, and full blocks can be reused."""
+        size = self.blocks.page_size
         for work in plan.work:
-            sequence = work.sequence
-            sequence.computed += work.tokens
-            self.blocks.remember(sequence.run.seq, sequence.ids[: sequence.computed], sequence.salt)
+            sequence, before = work.sequence, work.context
+            sequence.computed = after = before + work.tokens
+            if after // size > before // size:
+                self.blocks.remember(sequence.run.seq, sequence.ids[:after], sequence.salt)
 
     def join(self, sequence: Sequence, computed: int) -> None:
         """A fork of a running sequence runs too, on blocks that it shares."""
-        sequence.state, sequence.computed = State.RUNNING, computed
-        self.running.append(sequence)
+        sequence.computed, sequence.rank = computed, self.order.rank(sequence)
+        self._run(sequence)
 
     def finish(self, sequence: Sequence) -> None:
         """It has ended, or is aborted: whatever it holds is given back. A second time nothing happens."""
         if sequence.state is State.RUNNING:
-            self._let_go(sequence)
+            self.running.remove(sequence)
+            self.blocks.remember(sequence.run.seq, sequence.ids[: sequence.computed], sequence.salt)
+            self.blocks.free(sequence.run.seq)
         elif sequence.state is State.WAITING:
             self.waiting.remove(sequence)
+            if sequence.parked is not None:
+                self.space.drop(sequence.parked)
+                sequence.parked = None
         sequence.state = State.FINISHED
 
 
-def _slots(sequence: Sequence) -> int:
-    """Slots of ``max_running`` that it takes: before a prompt has forked, one for each of its completions to come."""
-    return 1 if sequence.run.sampled else sequence.run.request.n
-
-
 class _Growth:
-    """New tokens per cache sequence that a step is to bring, and whether their blocks can be had together.
+    """New tokens per sequence that a step is to bring, and whether their blocks can be had together.
 
     Blocks are first counted sequence by sequence, which counts too many where sharers of a block
     write to it in the same step; only when that sum is too large are they counted jointly.
     """
 
     def __init__(self, blocks: Blocks) -> None:
-        self.blocks, self.tokens, self._needed = blocks, {}, 0
+        self.blocks, self.needed = blocks, 0
+        self.tokens: dict[Sequence, int] = {}
 
-    def add(self, seq: int, tokens: int) -> bool:
-        """Take it in if it fits; else nothing changes."""
-        needed = self._needed + self.blocks.blocks_needed({seq: tokens})
-        if needed > self.blocks.available:
-            needed = self.blocks.blocks_needed(self.tokens | {seq: tokens})
+    def add_all(self, decodes: Iterable[Sequence]) -> bool:
+        """Take in a token of each if they fit together; else nothing changes."""
+        needed = self.blocks.blocks_needed({s.run.seq: 1 for s in decodes})
         if needed > self.blocks.available:
             return False
-        self.tokens[seq], self._needed = tokens, needed
+        self.needed, self.tokens = needed, dict.fromkeys(decodes, 1)
         return True
 
-    def drop(self, seq: int) -> int:
+    def add(self, sequence: Sequence, tokens: int) -> bool:
+        """Take it in if it fits; else nothing changes."""
+        needed = self.needed + self.blocks.blocks_needed({sequence.run.seq: tokens})
+        if needed > self.blocks.available:
+            needed = self._jointly({sequence: tokens})
+        if needed > self.blocks.available:
+            return False
+        self.tokens[sequence], self.needed = tokens, needed
+        return True
+
+    def drop(self, sequence: Sequence) -> int:
         """Leave a sequence out (it is still open); returns its tokens."""
-        tokens = self.tokens.pop(seq, 0)
-        self._needed = self.blocks.blocks_needed(self.tokens)
+        tokens = self.tokens.pop(sequence, 0)
+        self.needed = self._jointly({})
         return tokens
+
+    def _jointly(self, more: dict[Sequence, int]) -> int:
+        return self.blocks.blocks_needed({s.run.seq: n for s, n in (self.tokens | more).items()})

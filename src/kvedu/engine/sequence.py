@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Hashable
 
+from kvedu.caches.host_pages import Parked
 from kvedu.model.completion import Run
+from kvedu.model.sampling import TokenLogprob
 
 
 class State(Enum):
@@ -17,7 +19,7 @@ class State(Enum):
     FINISHED = "finished"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Sequence:
     """One completion of one request.
 
@@ -32,18 +34,25 @@ class Sequence:
     salt: Hashable = None
     state: State = State.WAITING
     computed: int = 0
-    """Tokens whose keys and values are in the cache."""
+    """Tokens whose keys and values are in the cache, or in host memory while ``parked``."""
     preemptions: int = 0
+    overtaken: int = 0
+    """Requests that came later and were let in before it."""
+    parked: Parked | None = None
+    """What it left in host memory."""
+    scores: list[TokenLogprob | None] = field(default_factory=lambda: [None])
+    """Log-probabilities of the prompt's tokens so far, where they were asked for; nothing precedes the first."""
+    rank: object = None
+    """Its place in the scheduler's order, which does not change."""
+    id: int = field(init=False)
+    """The request's id."""
+    copy: int = field(init=False)
+    """Which of the request's completions it is."""
+    ids: list[int] = field(init=False)
+    """Prompt and output so far: the run's own list."""
 
-    @property
-    def id(self) -> int:
-        """The request's id."""
-        return self.run.prompt
-
-    @property
-    def ids(self) -> list[int]:
-        """Prompt and output so far."""
-        return self.run.ids
+    def __post_init__(self) -> None:
+        self.id, self.copy, self.ids = self.run.prompt, self.run.copy, self.run.ids
 
     @property
     def pending(self) -> int:
@@ -54,3 +63,13 @@ class Sequence:
     def most_tokens(self) -> int:
         """Most tokens that it can ever hold in the cache: P + N - 1."""
         return self.run.request.cached_tokens
+
+    @property
+    def slots(self) -> int:
+        """Running sequences that it counts for: before its prompt has forked, all the completions to come."""
+        return 1 if self.run.sampled else self.run.request.n
+
+    @property
+    def unscored(self) -> bool:
+        """Whether logits of its prompt are still wanted, so that no part of it may be skipped."""
+        return self.run.request.prompt_logprobs is not None and self.run.prompt_logprobs is None

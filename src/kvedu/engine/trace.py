@@ -1,9 +1,27 @@
-"""What happened, as frozen events: the only record, and what metrics, figures and tests read."""
+"""What happened, as frozen events: the only record, and what metrics, figures and tests read.
+
+Events stand in the order in which they happened; ``time`` is in seconds of the engine's clock (or the
+simulator's, from 0). A request is a number; its completions are copies 0, 1, ... of it. In the order of one step:
+
+- ``Arrived``: a request came in, any time before.
+- ``Preempted``, ``Admitted`` at the step's start: who was sent back to wait, then who was let in. Only admitted
+  sequences hold blocks; a fork of a prompt (copies 1, ...) runs from the step that ends its prompt and has no
+  ``Admitted`` of its own unless it was preempted.
+- ``Stepped``: the forward pass, with one ``Share`` for each sequence in it, and the state of the blocks after it. In
+  a simulation what has ended with the step has given its blocks back by then; in the engine too.
+- ``Ended`` at the step's end, for each completion that it ended; an abort comes between steps.
+
+``Trace.to_json`` writes one event a line, ``{"kind": "Stepped", "time": ..., field: value, ...}`` with the fields
+below, shares as objects too; ``from_json`` reads that back. A figure needs nothing else: slots over time are
+the shares of each step, the waiting line is ``waiting``, the pool is ``blocks_in_use``, ``blocks_evictable`` and
+``blocks_free``.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -17,8 +35,7 @@ class Arrived:
     copies: int = 1
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """One sequence's part in a step: ``tokens`` computed after ``context`` cached ones; ``sampled`` a token or not."""
 
     request: int
@@ -44,23 +61,31 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Admitted:
-    """A sequence got blocks for the first time, or again after preemption; ``reused`` tokens were there already."""
+    """A sequence got blocks for the first time, or ``again`` after preemption; ``reused`` tokens were there already.
+
+    ``swapped_bytes`` were copied from host memory; None if it was not there.
+    """
 
     time: float
     request: int
     copy: int
     reused: int
     again: bool
+    swapped_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class Preempted:
-    """A running sequence was sent back to wait, to be computed again."""
+    """A running sequence with ``computed`` tokens in the cache was sent back to wait.
+
+    ``swapped_bytes`` were copied to host memory (0 if all of it was there already); None: it is computed again.
+    """
 
     time: float
     request: int
     copy: int
     computed: int
+    swapped_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +115,7 @@ class Trace:
 
     def to_json(self) -> str:
         """One event a line: ``{"kind": ..., fields ...}``."""
-        return "\n".join(json.dumps({"kind": type(event).__name__} | asdict(event)) for event in self.events)
+        return "\n".join(json.dumps({"kind": type(event).__name__} | _fields(event)) for event in self.events)
 
     @classmethod
     def from_json(cls, text: str) -> Trace:
@@ -103,3 +128,10 @@ class Trace:
                 raw["shares"] = tuple(Share(**share) for share in raw["shares"])
             events.append(kind(**raw))
         return cls(events)
+
+
+def _fields(event: Event) -> dict:
+    raw = dict(vars(event))
+    if isinstance(event, Stepped):
+        raw["shares"] = [share._asdict() for share in event.shares]
+    return raw

@@ -1,0 +1,37 @@
+"""A plan as ragged tensors want it: which ids, how many of each sequence, which rows matter. Pure; no tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvedu.engine.plan import Plan
+from kvedu.engine.sequence import Sequence
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step: N new tokens of any sequences, one after the other."""
+
+    ids: list[int]
+    """Token ids, N."""
+    counts: dict[int, int]
+    """Cache sequence → its new tokens, in the order of ``ids``."""
+    last: list[int]
+    """Rows of those who are to be given a token, in the plan's order."""
+    scored: dict[Sequence, range]
+    """Rows whose logits score the prompt's next token, of those who asked for it."""
+
+
+def batch_of(plan: Plan) -> Batch:
+    """Lay out a plan. Cost: O(N)."""
+    ids, counts, last, scored = [], {}, [], {}
+    for work in plan.work:
+        sequence, first = work.sequence, len(ids)
+        ids += sequence.ids[work.context : work.context + work.tokens]
+        counts[sequence.run.seq] = work.tokens
+        if work.yields:
+            last.append(len(ids) - 1)
+        if sequence.unscored:  # row t scores token t + 1, unless that was done before a preemption
+            start, stop = max(work.context, len(sequence.scores) - 1), len(sequence.run.request.prompt_ids) - 1
+            scored[sequence] = range(first + start - work.context, first + min(work.tokens, stop - work.context))
+    return Batch(ids, counts, last, scored)
