@@ -68,7 +68,15 @@ def test_every_state_draws(name: str, data: dict, width: int) -> None:
         assert not re.search(r"NaN|Infinity|undefined|null", drawn["svg"] + drawn["say"]), drawn["state"]
         assert drawn["say"].endswith((".", "!", "?"))
         for node in svg.getElementsByTagName("text"):
-            assert -4 <= float(node.getAttribute("x")) <= width + 4, node.toxml()
+            left, right = extent(node)
+            assert -6 <= left and right <= width + 6, f"reaches out of {width} pixels: {node.toxml()}"
+
+
+def extent(text: Any) -> tuple[float, float]:
+    """About where a text begins and ends: letters half as wide as high."""
+    x, size = float(text.getAttribute("x")), float(text.getAttribute("font-size") or 12)
+    long = len("".join(node.data for node in text.childNodes)) * size / 2
+    return {"middle": (x - long / 2, x + long / 2), "end": (x - long, x)}.get(text.getAttribute("text-anchor"), (x, x + long))
 
 
 def test_units_are_those_of_the_library() -> None:

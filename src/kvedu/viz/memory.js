@@ -46,6 +46,7 @@
         x(from + bytes) - x(from) > 8 * name.length ? label(x(from) + 8, 26, name, { fill }) : null,
       ];
       const over = total > room;
+      const limit = `${state.machine}: ${decimal(room, 0)} = ${binary(room, 1)}`;
       return [
         130,
         part(0, weights, color(0), "weights"),
@@ -54,7 +55,7 @@
           rect(Math.max(x(room), x(weights)), 34, x(total) - Math.max(x(room), x(weights)), 40, "none", { style: `fill:${bad};fill-opacity:.25;stroke:${bad};stroke-dasharray:5 3` }),
         ] : null,
         line(x(room), 12, x(room), 88, over ? bad : ink, { "stroke-width": 2 }),
-        label(x(room) - 6, 12, `${state.machine}: ${decimal(room, 0)} = ${binary(room, 1)}`, { "text-anchor": "end", fill: over ? bad : ink }),
+        label(Math.max(x(room) - 6, 6.4 * limit.length), 12, limit, { "text-anchor": "end", fill: over ? bad : ink }),
         kvfig.axisX(gib, 88, "memory in GiB", { ticks: Math.max(3, width / 120), format: (v) => count(v) }),
       ];
     },

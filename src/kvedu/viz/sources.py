@@ -39,8 +39,8 @@ def drawing_library() -> Path:
 
 
 def joined(name: str | None, *endings: str) -> str:
-    """One script: D3, the core, the figure, then the named files of ``runtime/``."""
-    paths = [drawing_library(), RUNTIME / "core.js"]
+    """One script: D3, the core, the costs, the figure, then the named files of ``runtime/``."""
+    paths = [drawing_library(), RUNTIME / "core.js", RUNTIME / "cost.js"]
     paths += [figure_script(name)] if name is not None else []
     paths += [RUNTIME / f"{ending}.js" for ending in endings]
     return "\n".join(path.read_text(encoding="utf-8") for path in paths)

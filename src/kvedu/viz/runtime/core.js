@@ -16,8 +16,10 @@
   kvfig.start = function (name, data, given) {
     const state = {};
     for (const control of figures[name].controls(data)) state[control.name] = control.value;
-    return Object.assign(state, data.start, given);
+    return kvfig.settle(name, Object.assign(state, data.start, given), data);
   };
+  /* A figure may mend a state in which one control does not fit another: settle(state, data). */
+  kvfig.settle = (name, state, data) => (figures[name].settle ? figures[name].settle(state, data) : state);
 
   const escape = (text) => String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
   kvfig.escape = escape;

@@ -45,7 +45,7 @@
       announcer = setTimeout(() => { if (announced.textContent !== words) announced.textContent = words; }, 300);
     }
     function set(change) {
-      state = { ...state, ...change };
+      state = kvfig.settle(name, { ...state, ...change }, data);
       for (const refresh of refreshers) refresh();
       draw();
       if (changed) changed({ ...state });
@@ -70,19 +70,21 @@
       return slider(control, key);
     }
     function slider(control, key) {
+      const list = () => (typeof control.values === "function" ? control.values(state, data) : control.values);
       const values = control.values || null;
-      const at = () => (values ? values.indexOf(state[control.name]) : state[control.name]);
+      const at = () => (values ? list().indexOf(state[control.name]) : state[control.name]);
       const say = control.say || ((value) => kvfig.count(value));
-      const [low, high] = values ? [0, values.length - 1] : [control.min, control.max];
+      const [low, high] = values ? [0, list().length - 1] : [control.min, control.max];
       const input = make("input", { type: "range", id: key, min: low, max: high, step: values ? 1 : control.step || 1 });
       const output = make("output", { for: key });
-      const go = (index) => set({ [control.name]: values ? values[index] : index });
+      const go = (index) => set({ [control.name]: values ? list()[index] : index });
       input.addEventListener("input", () => { stop(); go(Number(input.value)); });
       const parts = [make("label", { for: key }, control.label), input, output];
       if (control.play) parts.push(...player(control, low, high, at, go));
       return [make("div", { class: "kvfig-control" }, ...parts), () => {
+        if (values) input.max = list().length - 1;
         input.value = at();
-        output.textContent = say(state[control.name]);
+        output.textContent = say(state[control.name], state, data);
         input.setAttribute("aria-valuetext", output.textContent);
       }];
     }
@@ -160,7 +162,7 @@
           other.classList.toggle("kvfig-right", at === predict.answer);
         });
         const right = predict.choices[predict.answer];
-        verdict.textContent = `${i < 0 ? "It is" : i === predict.answer ? "Right:" : "No, it is"} ${right}. ${predict.because || ""}`;
+        verdict.textContent = `${i < 0 ? "Answer" : i === predict.answer ? "Right" : "Not so"}: ${right}. ${predict.because || ""}`;
         shown();
       });
       return button;

@@ -15,7 +15,9 @@
       return {
         state, svg: kvfig.svg(request.name, state, request.data, request.width), say: figure.say(state, request.data),
         readout: figure.readout ? figure.readout(state, request.data) : [],
-        controls: figure.controls(request.data).map((control) => ({ ...control, say: undefined })),
+        controls: figure.controls(request.data).map((control) => ({
+          ...control, values: typeof control.values === "function" ? control.values(state, request.data) : control.values, say: undefined,
+        })),
       };
     });
   }
