@@ -27,11 +27,10 @@ import torch
 
 import kvedu
 from kvedu import ConcatCache, ModelConfig, texts
-from kvedu.analysis import flops
 from kvedu.caches.contract import storage_bytes
 from kvedu.caches.dense import DenseView
 from kvedu.kernels.rope import cos_sin, rotate
-from kvedu.model.loops import greedy_cached, greedy_uncached
+from kvedu.model.loops import greedy_cached
 from kvedu.rope_config import RopeConfig
 
 torch.set_grad_enabled(False)
@@ -82,6 +81,7 @@ def forward(ids, attention):
     return model.logits(x_TM[-1:])[0]
 
 
+# %% tags=["measure"]
 ids = list(prompt_ids)
 for _ in range(8):
     ids.append(int(forward(ids, lambda layer, block, x_TM: attention_without_cache(block, x_TM)).argmax()))
@@ -216,50 +216,18 @@ def exponents():
 
 
 # %% tags=["check"]
-def _rows_counted(loop, P, n, *cache):
-    rows = []
-    hook = model.layers[0].attn.qkv.register_forward_hook(lambda module, args, out: rows.append(len(args[0])))
-    try:
-        loop(model, prompt_ids[:P], n, *cache)
-    finally:
-        hook.remove()
-    return sum(rows)
+kvedu.check("lab01.rows_without", rows_without)
+kvedu.check("lab01.rows_with", rows_with)
+kvedu.check("lab01.pairs_with", pairs_with)
+kvedu.check("lab01.exponents", exponents)
 
+# %% [markdown]
+# What your formulas say of a long answer:
 
-def _check_counts(without, with_cache, pairs):
-    for P, n in ((1, 1), (3, 4), (5, 2)):
-        counted = _rows_counted(greedy_uncached, P, n)
-        got = without(P, n)
-        assert got != counted + P + n, f"P={P}, n={n}: {got} counts a step too many; the last token is sampled, never run"
-        assert got != n * (P + n), f"P={P}, n={n}: {got} is n steps of full length; early steps are shorter"
-        assert got == counted, f"without a cache, P={P}, n={n}: {counted} rows were counted, your formula says {got}"
-        counted = _rows_counted(greedy_cached, P, n, ConcatCache(config))
-        got = with_cache(P, n)
-        assert got != counted + 1, f"P={P}, n={n}: {got} is one too many; the last token is sampled, never run"
-        assert n == 1 or got != n, f"P={P}, n={n}: {got} forgets the prompt, or runs it for nothing; it goes through once"
-        assert got == counted, f"with a cache, P={P}, n={n}: {counted} rows were counted, your formula says {got}"
-    for P, n in ((1, 1), (3, 4), (100, 50)):
-        want = int(flops.generation_cost(config, P, n)["attention"].flops) // (4 * H * D * config.L)
-        got = pairs(P, n)
-        assert got == want or got != (P + n - 1) ** 2, f"P={P}, n={n}: {got} is the full square; a token does not see later ones"
-        assert got == want, f"pairs with a cache, P={P}, n={n}: {want} wanted, {got} came; the token at position p sees p + 1 keys"
-
-
-def _check_exponents(said, without, with_cache, pairs):
-    def pairs_without(P, n):
-        return int(flops.generation_cost(config, P, n, cached=False)["attention"].flops) // (4 * H * D * config.L)
-
-    work = {"rows without": without, "rows with": with_cache, "pairs without": pairs_without, "pairs with": pairs}
-    assert set(said) == set(work), f"exponents() has {', '.join(work)}; got {', '.join(said)}"
-    for name, count in work.items():
-        n = 4_000
-        grown = math.log2(count(1, 2 * n) / count(1, n))
-        assert said[name] == round(grown), f"{name}: when n doubles they grow {2**grown:.2f}-fold, so the exponent is not {said[name]}"
-        print(f"{name:14} n = {n:,}: {count(1, n):17,}   twice n: x {2**grown:.2f}   so n^{said[name]}")
-
-
-_check_counts(rows_without, rows_with, pairs_with)
-_check_exponents(exponents(), rows_without, rows_with, pairs_with)
+# %% tags=["measure"]
+for name, count in {"rows without": rows_without, "rows with": rows_with, "pairs with": pairs_with}.items():
+    grown = count(1, 8_000) / count(1, 4_000)
+    print(f"{name:13} n = 4,000: {count(1, 4_000):10,}   twice n: x {grown:.2f}   so n^{math.log2(grown):.0f}")
 
 # %% [markdown] tags=["solution"]
 # The cache takes one power of n from everything. Projections become linear; attention is still quadratic, because a new token must
@@ -329,6 +297,8 @@ class ChunkedCache(kvedu.Cache):
 
 
 text_ids = tokenizer.encode(texts.read("story"))
+
+# %% tags=["measure"]
 for length in (36, 250):
     right, chunked = (greedy_cached(model, text_ids[:length], 12, kind(config)) for kind in (ConcatCache, ChunkedCache))
     print(f"after {length} tokens of a story, 12 more: {'equal' if right == chunked else 'NOT EQUAL'}")
@@ -388,37 +358,13 @@ def first_wrong_length(make_cache, limit):
 
 
 # %% tags=["check"]
-class _Forgets(ConcatCache):
-    """Wrong from one length on, in one side and one layer only."""
+kvedu.check("lab01.first_wrong_length", first_wrong_length)
 
-    def __init__(self, config, at, layer, side):
-        super().__init__(config)
-        self.at, self.layer, self.side = at, layer, side
+# %% [markdown]
+# Now set it on the cache of the report:
 
-    def _read(self, layer, seq, length):
-        pair = [x.clone() for x in super()._read(layer, seq, length)]
-        if layer == self.layer and length >= self.at:
-            pair[self.side][0] = 0
-        return tuple(pair)
-
-
-def _check_detector(answer):
-    torch.manual_seed(1)
-    got = answer(lambda: ConcatCache(tiny), 70)
-    assert got is None, f"a right cache was called wrong at length {got}; do both caches get the same tokens?"
-    for at, layer, side in ((1, 0, 0), (2, 0, 1), (64, 1, 0), (65, 1, 1)):
-        got = answer(lambda: _Forgets(tiny, at, layer, side), 70)
-        where = f"the {'values' if side else 'keys'} of layer {layer}"
-        assert got is not None, f"a cache that spoils {where} from length {at} on was called right; compare all layers, keys and values, up to the limit"
-        assert got != at - 1, f"a cache that is wrong from length {at} on was reported at {got}: count lengths, not indices"
-        assert got == at, f"a cache that spoils {where} from length {at} on was reported at {got}"
-    assert answer(lambda: _Forgets(tiny, 71, 0, 0), 70) is None, "a cache that is wrong at 71 agrees up to the limit of 70: None"
-    found = answer(lambda: ChunkedCache(tiny), 600)
-    assert found == 257, f"ChunkedCache was reported at {found}"
-    print(f"The detector works; ChunkedCache is wrong at length {found}.")
-
-
-_check_detector(first_wrong_length)
+# %% tags=["measure"]
+print("ChunkedCache is wrong at length", first_wrong_length(lambda: ChunkedCache(tiny), 600))
 
 # %% [markdown]
 # **Part two.** Now look for the bug, and mend it: write `longer` anew. Everything else of the class is right. A buffer is
@@ -452,32 +398,12 @@ class MendedCache(ChunkedCache):
 
 
 # %% tags=["check"]
-def _check_mended(kind):
-    torch.manual_seed(2)
-    found = first_wrong_length(lambda: kind(tiny), 800)
-    assert found is None, f"token by token, the mended cache is wrong at length {found}"
-    for first, second in ((257, 1), (256, 257), (300, 300), (1, 600), (512, 1), (700, 68)):
-        ours, theirs = kind(tiny), ConcatCache(tiny)
-        a, b = ours.add(), theirs.add()
-        for count in (first, second):
-            k, v = torch.randn(2, tiny.L, count, tiny.K, tiny.D)
-            try:
-                got = append_token(ours, a, k, v)
-            except RuntimeError as error:
-                raise AssertionError(f"{count} tokens in one step, after {ours.length(a)}: {error}; one chunk more may not be enough") from None
-            want = append_token(theirs, b, k, v)
-            assert all(torch.equal(x, y) for x, y in zip(got, want)), f"wrong after steps of {first} and {second} tokens"
-    for wanted, rows in ((1, 256), (256, 256), (257, 512), (768, 768)):
-        held = len(kind(tiny).longer(torch.zeros(0, tiny.K, tiny.D), wanted))
-        assert held == rows, f"{wanted} rows fit in chunks of 256 that make {rows} rows; the buffer has {held}"
-    buffer = torch.zeros(512, tiny.K, tiny.D)
-    assert kind(tiny).longer(buffer, 512) is buffer, "where the rows fit, the buffer itself is wanted, not a copy"
-    right, mended = (greedy_cached(model, text_ids[:250], 12, make(config)) for make in (ConcatCache, kind))
-    assert right == mended, "the model writes another text than with a ConcatCache"
-    print("Mended: equal at every length up to 800, for six ways to cut a text in two, and with the model past 257.")
+kvedu.check("lab01.mended_cache", MendedCache)
 
-
-_check_mended(MendedCache)
+# %% tags=["measure"]
+print("first wrong length up to 800:", first_wrong_length(lambda: MendedCache(tiny), 800))
+right, mended = (greedy_cached(model, text_ids[:250], 12, kind(config)) for kind in (ConcatCache, MendedCache))
+print(f"after 250 tokens of a story, 12 more: {'equal' if right == mended else 'NOT EQUAL'}")
 
 # %% [markdown] tags=["solution"]
 # The slip copies `wanted - chunk` rows. That is all of the old buffer only if it was empty (a slice of nothing is nothing) or
@@ -512,42 +438,20 @@ def rows_for(rows, wanted):
 
 
 # %% tags=["check"]
-def _copied(rule, tokens):
-    """Rows copied while a buffer grows token by token; checks the rules on the way."""
-    rows = copied = 0
-    for wanted in range(1, tokens + 1):
-        if wanted > rows:
-            copied += rows
-            rows = rule(rows, wanted)
-            assert isinstance(rows, int), f"rows are whole: an int was wanted, {rows!r} came"
-            assert rows >= wanted, f"{wanted} rows are wanted and the new buffer has {rows}"
-            assert rows <= 1.5 * wanted + 16, f"{rows} rows for {wanted} tokens: more than one and a half times, plus 16, are reserved"
-    return copied
+kvedu.check("lab01.rows_for", rows_for)
 
+# %% tags=["measure"]
+cache = ConcatCache(tiny)
+seq = cache.add()
+for _ in range(1_000):
+    append_token(cache, seq, *random_token())
+row = tiny.L * 2 * tiny.K * tiny.D * 4
 
-def _check_growth(rule):
-    at_once = rule(10, 5_000)
-    assert 5_000 <= at_once <= 7_516, f"a prompt of 5,000 in one step gets {at_once} rows; it needs 5,000 and may have 7,516"
-    grown = {n: _copied(rule, n) for n in (1_000, 10_000, 100_000)}
-    for n, copied in grown.items():
-        assert copied <= 3 * n, (
-            f"{n:,} tokens: {copied:,} rows copied, {copied / n:.1f} per token. "
-            "Growing by a constant copies O(n^2); grow by a factor"
-        )
-    cache = ConcatCache(tiny)
-    seq = cache.add()
-    for _ in range(1_000):
-        append_token(cache, seq, *random_token())
-    row = tiny.L * 2 * tiny.K * tiny.D * 4
-    print(f"ConcatCache copied {cache.bytes_copied // row:,} rows for 1,000 tokens; a chunk of 256 copies {_chunks(1_000):,}")
-    print("your rule keeps to at most 3 rows per token, up to 100,000 tokens")
-
-
-def _chunks(tokens):
-    return sum(range(0, tokens, 256))
-
-
-_check_growth(rows_for)
+rows = copied = 0
+for wanted in range(1, 1_001):
+    if wanted > rows:
+        copied, rows = copied + rows, rows_for(rows, wanted)
+print(f"1,000 tokens: ConcatCache copies {cache.bytes_copied // row:,} rows, a chunk of 256 {sum(range(0, 1_000, 256)):,}, your rule {copied:,}")
 
 # %% [markdown] tags=["solution"]
 # Growing by a factor of 1.5 copies about two rows per token in all, whatever n is: 1 + 2/3 + (2/3)² + … = 3 times the last

@@ -20,16 +20,14 @@
 # **D** head size, **M** model width.
 
 # %%
-from dataclasses import replace
-
 import torch
 
 import kvedu
-from kvedu import ConcatCache, StaticCache
+from kvedu import ConcatCache
 from kvedu.analysis.hardware import hardware
 from kvedu.analysis.known_models import known_model, known_models
 from kvedu.analysis.memory import kv_cache_bytes, weight_bytes
-from kvedu.units import GiB, binary, decimal
+from kvedu.units import GiB, binary
 
 # %% [markdown]
 # ## Warm-up: a cache that exists
@@ -79,36 +77,14 @@ def bytes_per_token(config, bytes_per_element):
 
 
 # %% tags=["check"]
-def _check_bytes_per_token(answer):
-    smol, qwen = model.config, known_model("Qwen3-4B").config
-    for name, config in {
-        "SmolLM2 with 9 KV heads (MHA)": smol.with_kv_heads(9),
-        "SmolLM2 (GQA, 3 KV heads)": smol,
-        "SmolLM2 with 1 KV head (MQA)": smol.with_kv_heads(1),
-        "Qwen3-4B (GQA)": qwen,
-    }.items():
-        assert answer(config, 4) == 2 * answer(config, 2), "fp32 takes twice as much as bf16; do you use bytes_per_element?"
-        for dtype in (torch.float32, torch.bfloat16):
-            places = 4
-            held = StaticCache(config, max_length=places, dtype=dtype).nbytes  # a real cache, a few hundred kilobytes
-            got, want = answer(config, dtype.itemsize), held // places
-            assert isinstance(got, int), f"bytes are whole: an int was wanted, {got!r} came (use // where you divide)"
-            assert got * 2 != want, f"{name}: {got:,} is half of it; a token leaves a key and a value"
-            assert got * config.L != want, f"{name}: {got:,} is one layer's share; the cache has {config.L} layers"
-            assert got != want * config.G or config.G == 1, (
-                f"{name}: {got:,} is {config.G} times too much; do you count query heads? {config.G} of them share a KV head"
-            )
-            assert got * config.D * config.H != want * config.M or config.M == config.D * config.H, (
-                f"{name}: {got:,} takes the head size for width / heads = {config.M // config.H}; the config says {config.D}"
-            )
-            assert got * config.K != want * config.G or config.G == config.K, (
-                f"{name}: {got:,} counts {config.G} heads, the queries that share a KV head; the cache has {config.K} KV heads"
-            )
-            assert got == want, f"{name}, {dtype}: the cache holds {want:,} bytes per token, your formula says {got:,}"
-    print("Right for MHA, GQA and MQA, in fp32 and in bf16, against caches that exist.")
+kvedu.check("lab02.bytes_per_token", bytes_per_token)
 
+# %% [markdown]
+# The warm-up's cache, predicted:
 
-_check_bytes_per_token(bytes_per_token)
+# %% tags=["measure"]
+predicted = bytes_per_token(config, 4) * cache.length(done.seq)
+print(f"{predicted:,} bytes predicted, {cache.nbytes:,} held: {predicted / cache.nbytes:.3f} of it")
 
 # %% [markdown] tags=["solution"]
 # The order of the factors does not matter, which factors they are does. `H` and `M` are not among them: the queries of past
@@ -185,35 +161,18 @@ def models_that_hide():
 
 
 # %% tags=["check"]
-def _real_bytes(model):
-    assert set(model) == {"layers", "width", "heads", "kv_heads", "head_dim", "tokens"}, f"a model has six numbers, not {sorted(model)}"
-    assert all(isinstance(n, int) and n > 0 for n in model.values()), f"all six are whole numbers above 0: {model}"
-    assert model["heads"] % model["kv_heads"] == 0, f"{model['heads']} query heads cannot share {model['kv_heads']} KV heads evenly"
-    like = known_model("Llama-3-8B").config
-    size = 4 * model["layers"] * model["kv_heads"] * model["head_dim"] * model["tokens"]
-    assert size <= GiB // 4, f"this cache would take {binary(size)}; fewer layers or tokens show the same"
-    shape = replace(
-        like, n_layers=model["layers"], width=model["width"], n_heads=model["heads"], n_kv_heads=model["kv_heads"],
-        head_dim=model["head_dim"], rope=replace(like.rope, dim=model["head_dim"]),
-    )  # fmt: skip
-    return StaticCache(shape, max_length=model["tokens"], dtype=torch.bfloat16).nbytes
+kvedu.check("lab02.models_that_show", models_that_show)
+kvedu.check("lab02.models_that_hide", models_that_hide)
 
+# %% [markdown]
+# How far is each off?
 
-def _check_slips(show, hide):
-    calculators = {"a": calculator_a, "b": calculator_b, "c": calculator_c}
-    assert set(show) == {"a", "b", "c"}, f"models_that_show() has a, b and c, not {sorted(show)}"
-    assert set(hide) == {"a", "b"}, f"models_that_hide() has a and b, not {sorted(hide)}: no model hides c, which says GiB and divides by a GB"
-    for name, model in show.items():
-        real, said = _real_bytes(model), calculators[name](**model) * (GiB if name == "c" else 1)
-        assert said != real, f"calculator {name} is right on this model ({real:,} bytes); it does not show the slip"
-        print(f"calculator {name}: says {said:,.0f} bytes, the cache has {real:,}: {said / real:.3f} of it")
-    for name, model in hide.items():
-        real, said = _real_bytes(model), calculators[name](**model)
-        assert said == real, f"calculator {name} says {said:,} on this model, the cache has {real:,}; it does not hide the slip"
-        print(f"calculator {name}: right by luck, {real:,} bytes")
-
-
-_check_slips(models_that_show(), models_that_hide())
+# %% tags=["measure"]
+for name, calculator in {"a": calculator_a, "b": calculator_b, "c": calculator_c}.items():
+    shown = models_that_show()[name]
+    real = 2 * shown["layers"] * shown["kv_heads"] * shown["head_dim"] * shown["tokens"] * 2
+    said = calculator(**shown) * (GiB if name == "c" else 1)
+    print(f"calculator {name}: says {said:,.0f} bytes, the cache has {real:,}: {said / real:.3f} of it")
 
 # %% [markdown] tags=["solution"]
 # *a* takes the head size for width / heads. It is right as long as a model keeps to that habit, and too low by 37.5 % for
@@ -253,26 +212,14 @@ def users_that_fit(gpu_bytes, weights, token_bytes, tokens, reserve=0.1):
 
 
 # %% tags=["check"]
-def _check_users(answer):
-    assert answer(1000, 400, 10, 10, reserve=0) == 6, "1,000 bytes, weights 400, 100 bytes a user, no reserve: six users fit exactly"
-    assert answer(999, 400, 10, 10, reserve=0) == 5, "one byte less, and the sixth user does not fit: round down"
-    assert answer(1000, 400, 10, 10, reserve=0.25) == 3, "a quarter of the memory in reserve leaves 350 bytes after the weights: 3 users"
-    assert answer(1000, 1001, 10, 10, reserve=0) == 0, "the weights do not fit: 0 users, never a negative number"
-    llama = known_model("Llama-3-8B").config
-    weights, per_token = weight_bytes(llama), kv_cache_bytes(llama, 1)
-    for name in ("L4", "A100-80GB-SXM", "H200-SXM"):
-        for tokens in (8192, 32768, 131072):
-            got = answer(hardware(name).memory, weights, per_token, tokens)
-            assert isinstance(got, int), f"users are whole: an int was wanted, {got!r} came"
-            free = 0.9 * hardware(name).memory - weights
-            need = kv_cache_bytes(llama, tokens, got)
-            assert need <= free, f"{name}: {got} users of {tokens:,} tokens need {decimal(need)}, only {decimal(free)} are free"
-            more = kv_cache_bytes(llama, tokens, got + 1)
-            assert more > free, f"{name}: {got + 1} users of {tokens:,} tokens need {decimal(more)} and {decimal(free)} are free: one more fits"
-            print(f"Llama-3-8B on {name:14} {tokens:7,} tokens each: {got:3} users")
+kvedu.check("lab02.users_that_fit", users_that_fit)
 
-
-_check_users(users_that_fit)
+# %% tags=["measure"]
+llama = known_model("Llama-3-8B").config
+for name in ("L4", "A100-80GB-SXM", "H200-SXM"):
+    for tokens in (8192, 32768, 131072):
+        users = users_that_fit(hardware(name).memory, weight_bytes(llama), kv_cache_bytes(llama, 1), tokens)
+        print(f"Llama-3-8B on {name:14} {tokens:7,} tokens each: {users:3} users")
 
 # %% [markdown] tags=["solution"]
 # A datasheet counts memory in GB of 10⁹ bytes. Whoever reads 80 GB as 80 GiB sells memory that is not there.
@@ -317,14 +264,11 @@ def cache_bytes(shape, tokens):
 
 
 # %% tags=["check"]
-def _check_zoo(answer):
-    for known in known_models():
-        for tokens in (1, 100, 5_000, 100_000):
-            got, want = answer(known.shape, tokens), kv_cache_bytes(known.shape, tokens)
-            lesson = "does it keep one vector per token and layer?" if known.shape.latent else (
-                "mind its window" if known.shape.window else "mind its KV heads and head size")  # fmt: skip
-            assert got == want, f"{known.name} ({known.shape.kind}) at {tokens:,} tokens: {want:,} bytes wanted, {got:,} came; {lesson}"
-    print(f"All {len(known_models())} models, at 1 to 100,000 tokens.")
+kvedu.check("lab02.cache_bytes", cache_bytes)
 
+# %% [markdown]
+# Your own zoo, by the bytes of a text of 32,768 tokens:
 
-_check_zoo(cache_bytes)
+# %% tags=["measure"]
+for known in sorted(known_models(), key=lambda known: cache_bytes(known.shape, 32_768)):
+    print(f"{known.name:20} {known.shape.kind}  {binary(cache_bytes(known.shape, 32_768))}")

@@ -24,14 +24,12 @@
 import math
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import kvedu
 from kvedu import StaticCache, texts
 from kvedu.analysis.known_models import known_model
 from kvedu.compress.perplexity import perplexity
-from kvedu.compress.pool_heads import pool_kv_heads
-from kvedu.kernels.attention import attention_reference
+from kvedu.grading.allocation import LargestNew
 from kvedu.units import MiB, binary
 
 torch.set_grad_enabled(False)  # nothing is trained here
@@ -90,38 +88,17 @@ def sharing(published):
 
 
 # %% tags=["check"]
-PUBLISHED = {
-    "SmolLM2-135M": {"num_hidden_layers": 30, "hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3},
-    "Llama-2-7B": {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32},
-    "the same with a null": {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": None},
-    "Llama-3-8B": {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8},
-    "Qwen3-4B": {
-        "num_hidden_layers": 36, "hidden_size": 2560, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
-    },
-    "Gemma-2B": {
-        "num_hidden_layers": 18, "hidden_size": 2048, "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256,
-    },
-}  # fmt: skip
+kvedu.check("lab03.sharing", sharing)
 
-
-def _check_sharing(answer):
-    for name, published in PUBLISHED.items():
-        shape = known_model("Llama-2-7B" if name.startswith("the same") else name).shape
-        got = answer(dict(published))
-        assert isinstance(got, tuple) and len(got) == 2, f"{name}: a pair (kind, bytes) was wanted, {got!r} came"
-        kind, size = got
-        assert kind == shape.kind, f"{name}: {shape.n_heads} query heads and {shape.n_kv_heads} KV heads are {shape.kind}, not {kind!r}"
-        want = 4 * shape.n_layers * shape.n_kv_heads * shape.head_dim
-        assert isinstance(size, int), f"{name}: bytes are whole: an int was wanted, {size!r} came (use //)"
-        assert size * shape.n_kv_heads != want * shape.n_heads or shape.kind == "MHA", (
-            f"{name}: {size:,} is {shape.n_heads // shape.n_kv_heads} times too much; it counts query heads, but KV heads are kept"
-        )
-        assert size * 2 != want, f"{name}: {size:,} is half of it; there are keys *and* values, of 2 bytes each"
-        assert size == want, f"{name}: {want:,} bytes wanted, {size:,} came; which head size did you take?"
-        print(f"{name:22}{kind}  {size:8,} bytes per token")
-
-
-_check_sharing(sharing)
+# %% tags=["measure"]
+for name in ("SmolLM2-135M", "Llama-2-7B", "Llama-3-8B", "Qwen3-4B", "Gemma-2B"):
+    shape = known_model(name).shape
+    published = {
+        "num_hidden_layers": shape.n_layers, "hidden_size": shape.n_heads * 64, "num_attention_heads": shape.n_heads,
+        "num_key_value_heads": shape.n_kv_heads, "head_dim": shape.head_dim,
+    }  # fmt: skip
+    kind, size = sharing(published)
+    print(f"{name:14}{kind}  {size:8,} bytes per token")
 
 # %% [markdown] tags=["solution"]
 # A missing number of KV heads means that nothing is shared. Taking it for 1 would make every old model an MQA model, and its
@@ -178,45 +155,14 @@ def decode_attention(q_HD, k_KSD, v_KSD):
 
 
 # %% tags=["check"]
-class _LargestNew(TorchDispatchMode):
-    """Watches every operation, and remembers the largest tensor that has memory of its own."""
+kvedu.check("lab03.decode_attention", decode_attention)
 
-    def __init__(self, *given):
-        super().__init__()
-        self.known = {x.untyped_storage().data_ptr() for x in given}
-        self.largest, self.operation = 0, "nothing"
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for x in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() not in self.known:
-                if x.untyped_storage().nbytes() > self.largest:
-                    self.largest, self.operation = x.untyped_storage().nbytes(), func.overloadpacket.__name__
-        return out
-
-
-def _check_decode(answer):
-    S, D = 4096, 64
-    for H, K in ((9, 3), (8, 2), (9, 9), (8, 1), (28, 4)):
-        q_HD, k_KSD, v_KSD = torch.randn(H, D), torch.randn(K, S, D), torch.randn(K, S, D)
-        with _LargestNew(q_HD, k_KSD, v_KSD) as watch:
-            got = answer(q_HD, k_KSD, v_KSD)
-        assert got.shape == (H, D), f"H={H}, K={K}: the output has shape {tuple(got.shape)}, wanted is [H, D] = ({H}, {D})"
-        marked_KSD = torch.arange(K).float()[:, None, None].expand(K, S, D).contiguous()
-        read = answer(q_HD, k_KSD, marked_KSD)[:, 0].round().int().tolist()
-        right = [h // (H // K) for h in range(H)]
-        assert read == right, f"H={H}, K={K}: query heads 0, 1, 2 ... read KV heads {read}, they should read {right}"
-        want = attention_reference(q_HD[None], k_KSD.transpose(0, 1), v_KSD.transpose(0, 1), torch.ones(1, S, dtype=torch.bool))[0]
-        gap = (got - want).abs().max().item()
-        assert gap < 1e-4, f"H={H}, K={K}: differs from the per-head loop by {gap:.1e}; did you scale by 1/sqrt(D)?"
-        assert watch.largest < k_KSD.nbytes, (
-            f"H={H}, K={K}: {watch.operation} made a tensor of {watch.largest / MiB:.1f} MiB, and the keys have {k_KSD.nbytes / MiB:.1f} MiB: "
-            "that is a copy"
-        )
-        print(f"H={H:2}, K={K}: right; keys {k_KSD.nbytes / MiB:.0f} MiB, largest tensor made {watch.largest / k_KSD.nbytes:.3f} of that")
-
-
-_check_decode(decode_attention)
+# %% tags=["measure"]
+for H, K in ((9, 3), (8, 2), (9, 9), (8, 1), (28, 4)):
+    given = torch.randn(H, 64), torch.randn(K, 4096, 64), torch.randn(K, 4096, 64)
+    with LargestNew(*given) as watch:
+        decode_attention(*given)
+    print(f"H={H:2}, K={K}: keys {given[1].nbytes / MiB:.0f} MiB, largest tensor made {watch.largest / given[1].nbytes:.3f} of that")
 
 # %% [markdown] tags=["solution"]
 # The largest tensor made is the scores, G / D of the keys: a whole group's rows for each token, against D numbers of its key.
@@ -224,7 +170,7 @@ _check_decode(decode_attention)
 
 # %% tags=["solution"]
 given = torch.randn(28, 64), torch.randn(4, 4096, 64), torch.randn(4, 4096, 64)
-with _LargestNew(*given) as wasteful:
+with LargestNew(*given) as wasteful:
     decode_with_copies(*given)
 print(f"decode_with_copies: {wasteful.operation} made a tensor {wasteful.largest / given[1].nbytes:.0f} times as large as the keys")
 
@@ -264,33 +210,13 @@ def merge_kv_heads(qkv_OM, H, K, D):
 
 
 # %% tags=["check"]
-def _check_merge(answer):
-    H, K, D = model.config.H, model.config.K, model.config.D
-    old_OM = model.layers[7].attn.qkv.weight.detach()
-    before = old_OM.clone()
-    got = answer(old_OM, H, K, D)
-    assert torch.equal(old_OM, before), "the matrix that was given has changed; make a new one"
-    assert got.shape == ((H + 2) * D, old_OM.shape[1]), f"shape {tuple(got.shape)} came, [(H + 2) · D, M] = {((H + 2) * D, old_OM.shape[1])} was wanted"
-    want = pool_kv_heads(model, 1).layers[7].attn.qkv.weight.detach()
-    assert torch.equal(got[: H * D], want[: H * D]), "the first H · D rows are the queries; they stay as they were"
-    keys, values = got[H * D : (H + 1) * D], got[(H + 1) * D :]
-    mixed = old_OM[H * D : (H + K) * D].view(D, K, -1).mean(dim=1)
-    assert not torch.allclose(keys, mixed), "you took the mean of neighboring rows; heads are blocks of D rows, so the axis of heads comes first"
-    summed = old_OM[H * D : (H + K) * D].view(K, D, -1).sum(dim=0)
-    assert not torch.allclose(keys, summed), "the keys are the sum of the heads; the mean was wanted"
-    assert not torch.allclose(keys, want[(H + 1) * D :]), "the keys are where the values belong: queries, keys, values is the order"
-    assert torch.allclose(keys, want[H * D : (H + 1) * D], atol=1e-6), "the keys are not the mean of the three heads' keys"
-    assert torch.allclose(values, want[(H + 1) * D :], atol=1e-6), "the values are not the mean of the three heads' values"
-    print(f"{len(old_OM)} rows became {len(got)}: queries kept, {K} heads of keys and of values merged.")
-
-
-_check_merge(merge_kv_heads)
+kvedu.check("lab03.merge_kv_heads", merge_kv_heads)
 
 # %% [markdown]
 # Now the measurement. To merge a single layer and leave the others, its merged head is written back three times, so that the layer
 # keeps its shape.
 
-# %%
+# %% tags=["measure"]
 page = model.tokenizer.encode(texts.read("prose"))[:384]
 
 
@@ -386,54 +312,8 @@ def hides():
 
 
 # %% tags=["check"]
-def _heads_read(attention, H, K):
-    v_KSD = torch.arange(K).float()[:, None, None].expand(K, 5, 8).contiguous()
-    return attention(torch.randn(H, 8), torch.randn(K, 5, 8), v_KSD)[:, 0].round().int().tolist()
-
-
-def _check_pair(name, pair):
-    assert isinstance(pair, tuple) and len(pair) == 2, f"{name}: a pair (H, K) was wanted, {pair!r} came"
-    assert pair[0] % pair[1] == 0, f"{name}: {pair[0]} query heads cannot share {pair[1]} KV heads evenly"
-    return pair
-
-
-def _check_verdicts(shown, hidden):
-    versions = {"a": attention_a, "b": attention_b, "c": attention_c}
-    assert set(shown) == set(versions), f"shows() has the keys a, b and c, not {sorted(shown)}"
-    accused = {name for name, pair in shown.items() if pair is not None}
-    for name in sorted(accused):
-        H, K = _check_pair(name, shown[name])
-        try:
-            read = _heads_read(versions[name], H, K)
-        except IndexError:
-            raise AssertionError(f"{name} with {H} and {K} heads raises an IndexError; find a pair on which it is wrong silently") from None
-        right = [h // (H // K) for h in range(H)]
-        assert read != right, f"{name} is right with {H} query heads and {K} KV heads; this pair shows nothing"
-        print(f"{name}: with {H} and {K} heads, {sum(r == w for r, w in zip(read, right))} of {H} query heads read the right one")
-    missed = [name for name in sorted(set(versions) - accused) if any(
-        _heads_read(versions[name], H, K) != [h // (H // K) for h in range(H)] for H, K in ((6, 3), (12, 4)))]  # fmt: skip
-    assert not missed, f"{', '.join(missed)} passed your judgment and is wrong; try H = 12 with K = 4"
-    assert set(hidden) == accused, f"hides() has one key for each wrong version, {sorted(accused)}, not {sorted(hidden)}"
-    for name, pair in sorted(hidden.items()):
-        if pair is None:
-            found = [(H, K) for K in range(2, 7) for H in range(2 * K, 37, K) if _silently_right(versions[name], H, K)]
-            assert not found, f"{name} is right on some pair with 1 < K < H; look again"
-            print(f"{name}: nothing hides it")
-        else:
-            H, K = _check_pair(name, pair)
-            assert 1 < K < H, f"{name}: {pair} is MHA or MQA; wanted is a pair with 1 < K < H"
-            assert _silently_right(versions[name], H, K), f"{name} is wrong with {H} query heads and {K} KV heads; that does not hide it"
-            print(f"{name}: right by luck with {H} and {K} heads")
-
-
-def _silently_right(attention, H, K):
-    try:
-        return _heads_read(attention, H, K) == [h // (H // K) for h in range(H)]
-    except IndexError:
-        return False
-
-
-_check_verdicts(shows(), hides())
+kvedu.check("lab03.shows", shows)
+kvedu.check("lab03.hides", hides)
 
 # %% [markdown] tags=["solution"]
 # *a* divides by the number of KV heads instead of by the group's size. It is right whenever both are the same, as in SmolLM2 with

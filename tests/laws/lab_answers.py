@@ -9,7 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import jupytext
-from labs_master import tags_of
+from labs_master import read_master, tags_of
+
+from kvedu.grading.find import find_exercise
 
 ROOT = Path(__file__).resolve().parents[2]
 MASTERS = ROOT / "labs" / "masters"
@@ -58,18 +60,21 @@ def lab_names(lab: str) -> dict:
     return names
 
 
+def learner_name(name: str) -> str:
+    """What the learner calls the answer to an exercise."""
+    return find_exercise(name).defines or name.split(".")[1]
+
+
 def made(name: str, source: str) -> object:
     """The object that an answer's source defines, in a copy of the lab's names."""
     names = copy(lab_names(name.split(".")[0]))
     exec(compile(source, f"answer to {name}", "exec"), names)
-    return names[name.split(".")[1]]
+    return names[learner_name(name)]
 
 
 def starter(name: str) -> object:
     """What the learner's notebook starts with."""
-    lab, last = name.split(".")
-    from labs_master import read_master
-
+    lab, last = name.split(".")[0], learner_name(name)
     for cell in read_master(master_of(lab)).learner.cells:
         if "exercise" in tags_of(cell) and re.search(rf"^(def|class) {last}\b", cell.source, re.MULTILINE):
             return made(name, cell.source)

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from lab_answers import Answer, answers, lab_names, made, master_of, starter
+from lab_answers import ANSWERS, Answer, answers, lab_names, learner_name, made, master_of, starter
 
 from kvedu.grading.exercise import Exercise
 from kvedu.grading.find import exercises, find_exercise, labs
+from kvedu.grading.fresh import Fresh
 from kvedu.grading.judge import Known, judge
 from kvedu.grading.observe import outcomes
 from kvedu.grading.verdict import Verdict
@@ -44,7 +45,7 @@ def test_an_exercise_is_complete(name: str) -> None:
     assert len(set(says)) == len(says), "each wrong answer has a sentence of its own"
     for text in (exercise.title, exercise.hint, exercise.checked):
         assert text
-    first, second = ([repr(case.args) for case in exercise.cases(fresh(seed))] for seed in (0, 1))
+    first, second = ([repr(case.args) for case in exercise.cases(Fresh(seed))] for seed in (0, 1))
     assert len(first) == len(second) > 0
 
 
@@ -57,7 +58,7 @@ def test_the_starter_is_not_written_yet(name: str) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_solution_passes(name: str, seed: int) -> None:
-    found = verdict(name, lab_names(name.split(".")[0])[name.split(".")[1]], seed)
+    found = verdict(name, lab_names(name.split(".")[0])[learner_name(name)], seed)
     assert found.passed, found
 
 
@@ -70,6 +71,7 @@ def test_other_right_answers_pass(name: str, answer: Answer, seed: int) -> None:
 
 @pytest.mark.parametrize(("name", "answer"), **titled(WRONG))
 def test_a_wrong_answer_gets_its_sentence(name: str, answer: Answer) -> None:
+    """C001, C033, C035, C036, C038 as mistakes of learners, among others."""
     for seed in SEEDS:
         found = verdict(name, made(name, answer.source), seed)
         assert not found.passed
@@ -104,15 +106,7 @@ def test_no_check_can_be_removed_unseen(name: str) -> None:
         assert noticed, f"check {number} of {len(without(exercise))} could be removed: no wrong answer needs it"
 
 
-def fresh(seed: int):
-    from kvedu.grading.fresh import Fresh
-
-    return Fresh(seed)
-
-
 def test_answers_belong_to_exercises() -> None:
-    from lab_answers import ANSWERS
-
     known = {f"{name.replace('.', '/')}.py" for name in NAMES}
     assert {path.relative_to(ANSWERS).as_posix() for path in ANSWERS.rglob("*.py")} == known
 
@@ -121,4 +115,4 @@ def test_every_lab_has_its_master() -> None:
     for lab in labs():
         text = master_of(lab).read_text("utf-8")
         for name in exercises(lab):
-            assert f'kvedu.check("{name}", {name.split(".")[1]})' in text, f"{master_of(lab).name} never checks {name}"
+            assert f'kvedu.check("{name}", {learner_name(name)})' in text, f"{master_of(lab).name} never checks {name}"

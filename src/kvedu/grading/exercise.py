@@ -84,6 +84,8 @@ class Exercise:
     """Names for the parts of a tuple that is compared."""
     tolerance: float = 1e-4
     """Largest absolute gap of floating-point values; whole numbers and text are exact."""
+    defines: str = ""
+    """The learner's name for it, where it is not the exercise's: ``MendedCache`` for ``lab01.mended_cache``."""
     may_change_inputs: bool = False
     seconds: float = 10.0
     """CPU seconds that all cases together may take."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvedu.grading.compare import Difference, difference
-from kvedu.grading.exercise import Case, Exercise, Mistake
+from kvedu.grading.exercise import Case, Exercise, Mistake, Rule
 from kvedu.grading.fresh import Fresh
 from kvedu.grading.observe import Changed, Raised, Stopped, outcomes
 from kvedu.grading.verdict import Verdict
@@ -62,12 +62,20 @@ def judge(name: str, exercise: Exercise, seen: Sequence[Any], known: Known) -> V
             return fail(mistake.sentence, case, gap, mistake=True, hint=mistake.hint or exercise.hint)
         if isinstance(x, Raised):
             return fail(_told(x), case)
-        return fail("the result is not the right one", case, gap)
+        return fail(_untold(gap), case, gap)
     for rule in exercise.rules:
         for case, x in zip(cases, seen):
-            if sentence := rule(case, x):
+            if sentence := _broken(rule, case, x):
                 return fail(sentence, case)
     return Verdict(name, True, exercise.checked)
+
+
+def _broken(rule: Rule, case: Case, x: Any) -> str | None:
+    """A rule's sentence; something that a rule cannot even read is broken too."""
+    try:
+        return rule(case, x)
+    except Exception as error:
+        return f"the result cannot be read, it is not of the form that was asked for ({type(error).__name__}: {error})"
 
 
 def _first_difference(
@@ -98,6 +106,18 @@ def _mistake(exercise: Exercise, seen: Sequence[Any], known: Known) -> Mistake |
         if len(theirs) == len(seen) and not any(_gap(exercise, a, b) for a, b in zip(seen, theirs)):
             return mistake
     return None
+
+
+def _untold(gap: Difference) -> str:
+    """What can be said of a difference that no known mistake explains."""
+    if gap.came.startswith("a number (float)") and gap.wanted.startswith("a whole number"):
+        return "the result has to be a whole number: divide with //, or round on purpose"
+    if gap.came.startswith("None"):
+        return "nothing came back: is there a return?"
+    kinds = ("shape", "dtype", "a ", "something", "keys", "True or False", "text")
+    if gap.came.startswith(kinds) or gap.wanted.startswith(kinds):
+        return "the result is of another kind or shape than wanted"
+    return "the result is not the right one"
 
 
 def _told(raised: Raised) -> str:
