@@ -1,48 +1,29 @@
 """The engine: every output is what the prompt gives alone, whatever else runs and whatever it went through."""
 
 import math
-import random
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from kvedu.analysis.memory import kv_bytes_per_token
+from engines import REUSE, assert_all_came_back, engine_of, run_out, solo
 from kvedu.caches.prefix_hash import HashReuse
-from kvedu.caches.prefix_radix import RadixReuse
 from kvedu.engine.engine import Engine
-from kvedu.engine.scheduler import by_priority, static
+from kvedu.engine.order import by_priority
+from kvedu.engine.preempt import Recompute, Swap
 from kvedu.engine.trace import Admitted, Ended, Preempted, Stepped, Trace
 from kvedu.errors import KveduError, RequestError
 from kvedu.model.generate import generate
-from kvedu.model.loops import greedy_uncached
 from kvedu.model.sampling import Sampling
+from kvedu.rope_config import RopeConfig
 from scripted import Scripted, pieces_tokenizer
 from tiny import random_ids, tiny_config, tiny_model
-
-REUSE = {"none": None, "hash": HashReuse, "radix": RadixReuse, "all collide": lambda size: HashReuse(size, lambda key: 0)}
-
-
-def engine_of(model, pages=64, page_size=4, **options):
-    page_bytes = page_size * kv_bytes_per_token(model.config, 4)
-    return Engine(model, cache_bytes=pages * page_bytes, page_size=page_size, **{"max_running": 8, "token_budget": 32} | options)
-
-
-def solo(model, prompt, n):
-    return tuple(greedy_uncached(model, prompt, n))
-
-
-def assert_all_came_back(engine):
-    pool = engine.cache.tables.pool
-    assert engine.idle and engine.cache.sequences == () and pool.in_use == 0 and pool.available == pool.n_blocks
 
 
 @pytest.mark.parametrize("reuse", REUSE)
 @pytest.mark.parametrize("page_size", [1, 2, 4, 16, 64])
 @pytest.mark.parametrize("chunk", [1, 3, 64])
 def test_output_equals_solo(reuse, page_size, chunk):
-    """C046 and must hold 1: page size, chunk size, reuse and company change no token."""
+    """C046, C051 and must hold 1: page size, chunk size, reuse and company change no token."""
     model = tiny_model()
     stem = random_ids(9, seed=3)
     prompts = [stem + random_ids(n, seed=n) for n in (1, 4, 7)] + [random_ids(2), stem, random_ids(11, seed=8)]
@@ -219,21 +200,159 @@ def test_several_completions_share_their_prompt():
     assert_all_came_back(engine)
 
 
-def test_orders_and_static_batching():
-    """Priority goes first; a static batch lets nobody in before its last has ended."""
+@pytest.mark.parametrize("chunk", [None, 1, 3, 4])
+@pytest.mark.parametrize("reuse", ["none", "hash", "radix"])
+def test_prompts_are_scored_whatever_the_chunks(chunk, reuse):
+    """C014 and C023: 10 log-probabilities, the first empty, as generate gives them; with 0 new tokens nothing is sampled."""
     model = tiny_model()
-    engine = engine_of(model, max_running=1, order=by_priority)
-    late, early = engine.add([1], max_new_tokens=2, priority=5), engine.add([2], max_new_tokens=2, priority=1)
-    while not engine.idle:
-        engine.step()
-    assert [e.request for e in engine.trace.of(Ended)] == [early, late]
-    engine = engine_of(model, max_running=2, admit=static)
-    for n in (4, 2, 3):
-        engine.add(random_ids(3), max_new_tokens=n)
-    while not engine.idle:
-        engine.step()
-    running = [len(e.shares) for e in engine.trace.of(Stepped)]
-    assert running == [2, 2, 1, 1, 1, 1, 1]
+    engine = engine_of(model, chunk=chunk, reuse=REUSE[reuse])
+    prompt = random_ids(10)
+    for n_new in (3, 0, 3):  # the second and third time with all of it remembered
+        mate = engine.add(random_ids(7, seed=2), max_new_tokens=5)
+        number = engine.add(prompt, max_new_tokens=n_new, prompt_logprobs=2)
+        deltas = run_out(engine)
+        wanted = generate(model, prompt, max_new_tokens=n_new, prompt_logprobs=2)
+        got = engine.results(number)[0]
+        assert (got.token_ids, got.finish_reason) == (wanted.token_ids, "length") and len(got.token_ids) == n_new
+        assert len(got.prompt_logprobs) == 10 and got.prompt_logprobs[0] is None
+        for mine, theirs in zip(got.prompt_logprobs[1:], wanted.prompt_logprobs[1:]):
+            assert (mine.token_id, [i for i, _ in mine.top]) == (theirs.token_id, [i for i, _ in theirs.top])
+            assert mine.logprob == pytest.approx(theirs.logprob, abs=1e-4)
+        assert sum(d.prompt == number for d in deltas) == max(n_new, 1)
+        assert engine.results(mate)[0].token_ids == solo(model, random_ids(7, seed=2), 5)
+    assert_all_came_back(engine)
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_prompts_are_scored_through_preemption(swap):
+    """Every token of the prompt is scored once, though it is sent back in the middle of its chunks and computed again."""
+    model = tiny_model()
+    preempt = Swap(10**6) if swap else Recompute()
+    engine = engine_of(model, pages=8, page_size=2, chunk=3, token_budget=6, max_running=3, preempt=preempt, order=by_priority)
+    scored = engine.add(random_ids(11), max_new_tokens=2, prompt_logprobs=0, priority=2)
+    engine.step()
+    mates = [engine.add(random_ids(3, seed=i), max_new_tokens=8, priority=1) for i in (1, 2)]
+    run_out(engine)
+    sent = [e for e in engine.trace.of(Preempted) if e.request == scored]
+    assert any(0 < e.computed < 11 for e in sent), "it must be sent back in mid-prompt"
+    wanted = generate(model, random_ids(11), max_new_tokens=2, prompt_logprobs=0)
+    got = engine.results(scored)[0]
+    assert got.token_ids == wanted.token_ids and len(got.prompt_logprobs) == 11
+    for mine, theirs in zip(got.prompt_logprobs[1:], wanted.prompt_logprobs[1:]):
+        assert mine.token_id == theirs.token_id and mine.logprob == pytest.approx(theirs.logprob, abs=1e-4)
+    assert [engine.results(n)[0].token_ids for n in mates] == [solo(model, random_ids(3, seed=i), 8) for i in (1, 2)]
+
+
+def test_an_end_in_the_first_step():
+    """C024: prefill's own token is EOS, or 1 token was asked for: it ends in that step, blocks are free, no decode runs."""
+    engine = engine_of(Scripted({2: 4, 5: 3}, eos_ids=(4,)))
+    stopped, short = engine.add([9] * 3, max_new_tokens=9), engine.add([9] * 6, max_new_tokens=1)
+    engine.step()
+    assert engine.idle and engine.step() == [] and len(engine.trace.of(Stepped)) == 1
+    assert [engine.results(n)[0].finish_reason for n in (stopped, short)] == ["stop", "length"]
+    assert [engine.results(n)[0].token_ids for n in (stopped, short)] == [(4,), (3,)]
+    assert_all_came_back(engine)
+
+
+def test_sampling_is_each_requests_own():
+    """C061, C064, C066: temperatures 0, 0.8, tiny and seeds side by side: each as alone, with its own log-probabilities."""
+    model = tiny_model(scale=0.1)
+    samplings = [
+        Sampling(), Sampling(temperature=0.8, seed=1, logprobs=2), Sampling(temperature=1e-4, top_k=-1, logprobs=0),
+        Sampling(temperature=1.0, top_p=0.5, seed=42, logprobs=4, tempered_logprobs=True), Sampling(temperature=1.0, seed=42),
+        Sampling(temperature=1.0, seed=42), Sampling(repetition_penalty=1.4, logprobs=1),
+    ]  # fmt: skip
+    prompts = [random_ids(5, seed=0)] * 7
+    got = engine_of(model).generate(prompts, sampling=samplings, max_new_tokens=8)
+    for completion, sampling in zip(got, samplings):
+        alone = generate(model, prompts[0], sampling=sampling, max_new_tokens=8)
+        assert completion.token_ids == alone.token_ids
+        for mine, theirs in zip(completion.logprobs or (), alone.logprobs or (), strict=True):
+            assert mine.logprob == pytest.approx(theirs.logprob, abs=1e-4) and len(mine.top) == len(theirs.top)
+    assert got[2].token_ids == got[0].token_ids and got[4].token_ids == got[5].token_ids
+    with pytest.raises(RequestError, match="2 sampling settings for 3"):
+        engine_of(model).generate([[1]] * 3, sampling=samplings[:2])
+
+
+def test_generate_gives_a_list_where_several_were_asked_for():
+    model = tiny_model(scale=0.1)
+    settings = dict(n=2, max_new_tokens=4, sampling=Sampling(temperature=1.0, seed=3))
+    got = engine_of(model).generate([random_ids(3), random_ids(4)], **settings)
+    wanted = generate(model, [random_ids(3), random_ids(4)], **settings)
+    assert [[c.token_ids for c in copies] for copies in got] == [[c.token_ids for c in copies] for copies in wanted]
+
+
+def test_an_interrupted_generate_leaves_nothing_behind():
+    """Ctrl-C in the middle of a batch: its requests are aborted, the others go on."""
+    model = tiny_model()
+    engine = engine_of(model)
+    other = engine.add(random_ids(4), max_new_tokens=12)
+    steps, step = iter(range(4)), engine.step
+
+    def interrupted():
+        if next(steps) == 3:
+            raise KeyboardInterrupt
+        return step()
+
+    engine.step = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        engine.generate([random_ids(3), random_ids(5)], max_new_tokens=50)
+    engine.step = step
+    assert len(engine.scheduler.running) == 1
+    assert [t for d in engine.stream(other) for t in d.token_ids] == list(solo(model, random_ids(4), 12))
+    assert_all_came_back(engine)
+
+
+def test_a_step_that_fails_can_be_run_again():
+    """Out of memory in the middle of a step: nothing is committed, and the next step does it all."""
+    model = tiny_model()
+    engine = engine_of(model, reuse=HashReuse)
+    numbers = [engine.add(random_ids(6, seed=i), max_new_tokens=5) for i in range(3)]
+    hidden, calls = model.hidden, iter(range(100))
+
+    def failing(ids_N, view):
+        if next(calls) in (0, 3, 4):
+            view.append(0, *(torch.zeros(len(ids_N), 2, 8) for _ in "kv"))
+            raise MemoryError("no room")
+        return hidden(ids_N, view)
+
+    model.hidden = failing
+    failed = 0
+    for _ in range(40):
+        try:
+            engine.step()
+        except MemoryError:
+            failed += 1
+    del model.hidden
+    assert failed == 3
+    assert [engine.results(n)[0].token_ids for n in numbers] == [solo(model, random_ids(6, seed=i), 5) for i in range(3)]
+    assert_all_came_back(engine)
+
+
+def test_a_request_that_would_cross_a_switch_of_rope_is_refused():
+    """Keys rotated with other frequencies cannot be mixed; only that request hears of it."""
+    rope = RopeConfig(dim=8, kind="dynamic", factor=2.0, max_positions=16)
+    model = tiny_model(tiny_config(rope=rope))
+    engine = engine_of(model)
+    number = engine.add(random_ids(10), max_new_tokens=7)
+    with pytest.raises(RequestError, match="past 16 the dynamic RoPE"):
+        engine.add(random_ids(10), max_new_tokens=8)
+    run_out(engine)
+    assert engine.results(number)[0].token_ids == solo(model, random_ids(10), 7)
+
+
+def test_a_record_can_be_dropped():
+    """Those who serve without end forget: nothing of a request stays but its trace; a running one is aborted first."""
+    engine = engine_of(tiny_model())
+    done, running = engine.add(random_ids(3), max_new_tokens=1), engine.add(random_ids(3), max_new_tokens=99)
+    engine.step()
+    engine.forget(done)
+    engine.forget(running)
+    assert_all_came_back(engine)
+    assert not engine._requests and not engine._unread
+    with pytest.raises(RequestError, match="no request 0; add\\(\\) gave out 2"):
+        engine.results(done)
+    assert engine.add(random_ids(3)) == 2
 
 
 def test_stop_strings_and_eos_end_early():
@@ -261,38 +380,3 @@ def test_a_trace_survives_the_file():
     engine.generate([random_ids(6, seed=i) for i in range(4)], max_new_tokens=9)
     assert Trace.from_json(engine.trace.to_json()) == engine.trace
     assert {type(e).__name__ for e in engine.trace.events} == {"Arrived", "Admitted", "Stepped", "Preempted", "Ended"}
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**6), reuse=st.sampled_from(list(REUSE)), page_size=st.sampled_from([1, 2, 4]))
-def test_any_life_of_an_engine(seed, reuse, page_size):
-    """Random requests, aborts and steps in a pool that is too small: outputs as alone, blocks accounted for after every step."""
-    rng, model = random.Random(seed), tiny_model(tiny_config(L=1, eos_ids=(3, 4)))
-    engine = engine_of(model, pages=24 // page_size, page_size=page_size, reuse=REUSE[reuse], max_running=4, token_budget=6,
-                       chunk=rng.choice([None, 2]))
-    stems, asked, aborted = [random_ids(5, seed=i) for i in range(2)], {}, set()
-    for _ in range(60):
-        action = rng.random()
-        if action < 0.25 and len(asked) < 10:
-            prompt = rng.choice(stems)[: rng.randint(1, 5)] + random_ids(rng.randint(1, 4), seed=rng.randint(0, 3))
-            asked[engine.add(prompt, max_new_tokens=rng.randint(1, 8))] = prompt
-        elif action < 0.3 and asked:
-            number = rng.choice(list(asked))
-            if not engine.done(number):
-                aborted.add(number)
-            engine.abort(number)
-        else:
-            engine.step()
-        pool = engine.cache.tables.pool
-        assert pool.in_use + pool.evictable + pool.free == pool.n_blocks
-        assert all(s.run.seq in engine.cache.sequences for s in engine.scheduler.running)
-    for _ in range(400):
-        if engine.idle:
-            break
-        engine.step()
-    assert_all_came_back(engine)
-    for number, prompt in asked.items():
-        completion = engine.results(number)[0]
-        wanted = solo(model, prompt, engine._requests[number][0].run.request.max_new_tokens)
-        end = next((i + 1 for i, token in enumerate(wanted) if token in (3, 4)), len(wanted))
-        assert completion.token_ids == wanted[:end] or (number in aborted and wanted[:end][: len(completion.token_ids)] == completion.token_ids)

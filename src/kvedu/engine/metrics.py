@@ -145,6 +145,12 @@ def preemptions(trace: Trace) -> int:
     return len(trace.of(Preempted))
 
 
+def swapped_bytes(trace: Trace) -> tuple[int, int]:
+    """Bytes copied to host memory and back by preemption."""
+    out, back = (sum(event.swapped_bytes or 0 for event in trace.of(kind)) for kind in (Preempted, Admitted))
+    return out, back
+
+
 @dataclass(frozen=True)
 class PrefixHits:
     """Prompt tokens found in the cache at the first admission; prompts with no whole page to find are apart."""
