@@ -59,5 +59,7 @@ def _plain_tensor(value: Tensor) -> Any:
 
 
 def _plain_numpy(value: Any) -> Any:
-    item = value.item() if value.ndim == 0 else None
-    return item if type(item) in ATOMS else Strange("a NumPy array")
+    if value.ndim:
+        return Strange("a NumPy array")
+    item = value.item()
+    return item if type(item) in ATOMS else Strange("a NumPy scalar")
