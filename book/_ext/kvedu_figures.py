@@ -62,7 +62,7 @@ class LiveFigure(SphinxDirective):
         caption += parsed[0].children
         figure += caption
         if source := data.get("source"):
-            figure += nodes.legend("", nodes.paragraph("", f"Data: {source}", classes=["kvfig-source"]))
+            figure += nodes.legend("", source_line(source))
         self.set_source_info(figure)
         self.add_name(figure)
         return [figure]
@@ -82,6 +82,14 @@ class LiveFigure(SphinxDirective):
         return data | {"start": start, "title": self.options.get("title", data.get("title", name))}
 
 
+def source_line(source: str) -> nodes.paragraph:
+    """Where the data is from; what stands in backquotes is code."""
+    line = nodes.paragraph("", "Data: ", classes=["kvfig-source"])
+    for at, part in enumerate(source.split("`")):
+        line += nodes.literal("", part) if at % 2 else nodes.Text(part)
+    return line
+
+
 def copy_scripts(app: Sphinx) -> None:
     """Put the scripts where pages look for them."""
     if app.builder.format != "html":
@@ -92,7 +100,8 @@ def copy_scripts(app: Sphinx) -> None:
         library = [drawing_library()]
     except KveduError:
         library = []  # a page with a figure will say so
-    for path in [*library, *RUNTIME.iterdir(), *HERE.glob("*.js")]:
+    runtime = [path for path in RUNTIME.iterdir() if path.stem not in ("node", "widget")]
+    for path in [*library, *runtime, *HERE.glob("*.js")]:
         shutil.copyfile(path, target / path.name)
 
 
