@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from random import Random
+from statistics import NormalDist
 from typing import Callable, Hashable, Sequence as Seq
 
 from kvedu.errors import KveduError
@@ -78,8 +79,33 @@ def lognormal(mean: float, sigma: float, longest: int | None = None) -> Lengths:
     """
     if not (mean >= 1 and sigma >= 0):
         raise KveduError(f"lengths have a mean of at least 1 token and no negative spread; got {mean}, {sigma}")
-    mu = math.log(mean) - sigma**2 / 2
-    return lambda rng: min(max(1, round(rng.lognormvariate(mu, sigma))), longest or 2**63)
+    return Lognormal(mean / math.exp(sigma**2 / 2), sigma, longest)
+
+
+@dataclass(frozen=True)
+class Lognormal:
+    """Lengths whose logarithm is normal: half of them below ``median``; rounded, at least 1, at most ``longest``."""
+
+    median: float
+    sigma: float
+    longest: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.median > 0 and self.sigma >= 0):
+            raise KveduError(f"lengths have a positive median and no negative spread; got {self.median}, {self.sigma}")
+
+    @property
+    def mean(self) -> float:
+        """Mean before rounding and cutting."""
+        return self.median * math.exp(self.sigma**2 / 2)
+
+    def quantile(self, share: float) -> float:
+        """Length below which this share (0 to 1, both excluded) of them lies, before rounding and cutting."""
+        return self.median * math.exp(self.sigma * NormalDist().inv_cdf(share))
+
+    def __call__(self, rng: Random) -> int:
+        length = max(1, round(rng.lognormvariate(math.log(self.median), self.sigma)))
+        return length if self.longest is None else min(length, self.longest)
 
 
 def bimodal(short: Lengths, long: Lengths, long_share: float) -> Lengths:
