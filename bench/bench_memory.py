@@ -57,7 +57,7 @@ def measure(label: str, packed: bool, dtype: torch.dtype, sequences: int, tokens
     model = kvedu.load(dtype=dtype, device="cpu")
     if packed:
         model.pack()
-    copied = bool(model.head.packed) and model.config.tied
+    copied = model.head.packed is not None and model.config.tied
     cache = StaticCache(model.config, max_sequences=sequences, max_length=tokens, dtype=dtype)
     held = decode(model, cache, sequences, tokens)
     weights = weight_bytes(model.config, dtype.itemsize)

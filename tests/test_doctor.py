@@ -42,7 +42,7 @@ def test_nothing_that_is_missing_stops_the_page():
     assert done.returncode == 0, done.stderr
     lines = dict(zip(LABELS, done.stdout.splitlines(), strict=True))
     assert "cannot tell: ModuleNotFoundError" in lines["device"]
-    assert "none: torch.compile is not used" in lines["C++ compiler"]
+    assert "none: torch.compile and the CPU kernels" in lines["C++ compiler"]
     assert "KVEDU_MODEL_FILE names /no/model, which is no file" in lines["model"]
 
 

@@ -9,7 +9,7 @@ PACKAGE = ROOT / "src" / "kvedu"
 BEGIN, END = "<!-- rooms: made by tools/readme_map.py -->", "<!-- end of rooms -->"
 
 FLOORS: dict[int, tuple[str, ...]] = {
-    0: ("errors", "config", "config_*", "rope_config", "dims", "units"),
+    0: ("errors", "config", "config_*", "rope_config", "dims", "units", "folders"),
     1: ("analysis", "kernels", "fetch", "texts"),
     2: ("caches", "machine"),
     3: ("model",),

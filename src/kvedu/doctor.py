@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Callable
 
 from kvedu import fetch
+from kvedu.folders import cache_folder
 
 NEEDED = ("torch", "numpy", "safetensors", "tokenizers", "gguf", "jinja2")
 OPTIONAL = ("triton", "transformers", "huggingface_hub")
@@ -101,7 +102,14 @@ def compiler() -> str | None:
 
 
 def _compiler() -> str:
-    return compiler() or "none: torch.compile is not used (install g++ or clang++ to have it)"
+    return compiler() or "none: torch.compile and the CPU kernels in C++ are not used (install g++ to have them)"
+
+
+def _native() -> str:
+    from kvedu.kernels import native
+
+    found = native.library()
+    return f"none: {found}" if isinstance(found, native.Unavailable) else "bf16 kernels in C++ are compiled and loaded"
 
 
 def triton_state() -> tuple[str, str]:
@@ -141,14 +149,14 @@ def _model() -> str:
 
 
 def _cache() -> str:
-    folder = fetch.cache_folder()
+    folder = cache_folder()
     stores = [path for path in folder.glob("store/*/weights.safetensors")]
     held = sum(path.stat().st_size for path in stores)
     return f"{folder}: {len(stores)} fast form(s) of models, {held / 1e6:.0f} MB"
 
 
 def _disk() -> str:
-    folder = fetch.cache_folder()
+    folder = cache_folder()
     there = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(there).free
     return f"{free / 1e9:.1f} GB free" + ("" if free > 1.5e9 else "; fetching and loading the model wants 1.5 GB")
@@ -173,6 +181,7 @@ CHECKS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("dtype", _dtype),
     ("fast dtype", _fast_dtype),
     ("C++ compiler", _compiler),
+    ("CPU kernels", _native),
     ("Triton", _triton),
     ("model", _model),
     ("cache", _cache),

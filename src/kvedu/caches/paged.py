@@ -7,6 +7,7 @@ places; pages can be shared, and are copied when one of the sharers writes (Kwon
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Hashable, Mapping, Sequence
 
 import torch
@@ -20,24 +21,43 @@ from kvedu.caches.layout import Row
 from kvedu.caches.swap import SwapSpace
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError, CacheFull
+from kvedu.kernels import native
 from kvedu.kernels.attention import attention_grouped
+from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_write
 
 
 class PagedView(View):
-    """Attends sequence by sequence: in place where its pages lie side by side, over a copy of its own pages where not."""
+    """Attends over pages where they lie, all sequences in one call (``kernels/paged_attention``), where that kernel runs.
+
+    Elsewhere, and for trees and sequences with gaps, a sequence at a time: in place where its pages lie
+    side by side, over a copy of its own pages where not.
+    """
 
     def __init__(self, cache: PagedCache, rows: tuple[Row, ...]) -> None:
         super().__init__(cache, rows)
         slots = [slot for row in rows for slot in cache.tables.slots(row.seq, row.start, row.total)]
         self.slot_mapping = torch.tensor(slots, device=cache.device)
-        self.pages = [cache._pages(row.seq, row.total) for row in rows]
+        self.plain = all(row.plain for row in rows)
+
+    @cached_property
+    def layout(self) -> PagedLayout:
+        """Block tables and rows of the step, as the kernel reads them."""
+        tables = self.cache.tables.tables
+        return PagedLayout.of([tables[row.seq] for row in self.rows], [(row.first, row.count, row.start) for row in self.rows])
+
+    @cached_property
+    def pages(self) -> list[int | Tensor]:
+        """Where each sequence lies (see ``PagedCache._pages``)."""
+        return [self.cache._pages(row.seq, row.total) for row in self.rows]
 
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
-        window, outs = self.window(layer), []
+        window, k_PCKD, v_PCKD = self.window(layer), self.cache.k[layer], self.cache.v[layer]
+        if self.plain and native.usable(q_NHD, k_PCKD, v_PCKD):
+            return paged_attention(q_NHD, k_PCKD, v_PCKD, self.layout, window)
+        outs = []
         for row, pages in zip(self.rows, self.pages):
             k_BKSD, v_BKSD = (
-                self.cache._dense(x, pages, row.total).transpose(0, 1)[None]
-                for x in (self.cache.k[layer], self.cache.v[layer])
+                self.cache._dense(x, pages, row.total).transpose(0, 1)[None] for x in (k_PCKD, v_PCKD)
             )
             sees_all = row.count == 1 and not window
             causal = row.start == 0 and row.parents is None and not window
@@ -173,8 +193,7 @@ class PagedCache(Cache):
                 x[new] = x[old]
 
     def _write(self, view: PagedView, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:
-        for x, new in ((self.k[layer], k_NKD), (self.v[layer], v_NKD)):
-            x.flatten(0, 1).index_copy_(0, view.slot_mapping, new.to(self.dtype))
+        paged_write(k_NKD, v_NKD, self.k[layer], self.v[layer], view.slot_mapping)
 
     def _read(self, layer: int, seq: int, length: int) -> tuple[Tensor, Tensor]:
         pages = self._pages(seq, length)

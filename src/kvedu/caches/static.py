@@ -7,6 +7,8 @@ waste that paging removes (chapter 4).
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -14,24 +16,49 @@ from kvedu.caches.contract import Cache, View, storage_bytes
 from kvedu.caches.layout import Row
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheFull
+from kvedu.kernels import native
 from kvedu.kernels.attention import attention_grouped
+from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_write
 
 
 class StaticView(View):
-    """Attends over slots in place: no gather, no copy, one call for neighbours in step."""
+    """Attends over slots in place: no gather, no copy.
+
+    A slot is one long page, so where the paged kernel runs all sequences go in one call. Elsewhere neighbours
+    in step share a call.
+    """
 
     def __init__(self, cache: StaticCache, rows: tuple[Row, ...]) -> None:
         super().__init__(cache, rows)
         slot = cache._slots
+        self.plain = all(row.plain for row in rows)
         if len(rows) > 1:  # where each new token goes; a lone sequence's go to one slice
             self.slot_N = torch.tensor([slot[row.seq] for row in rows for _ in row.new], device=cache.device)
             self.index_N = torch.tensor([i for row in rows for i in range(row.start, row.total)], device=cache.device)
-        self.runs = _runs(rows, slot)
         self._masks: dict[tuple[int, int | None], Tensor | None] = {}
+
+    @cached_property
+    def runs(self) -> list[list[Row]]:
+        """The step split into runs that one call of the PyTorch path serves."""
+        return _runs(self.rows, self.cache._slots)
+
+    @cached_property
+    def layout(self) -> PagedLayout:
+        """The step as the paged kernel reads it: sequence b's table is its slot."""
+        slots = self.cache._slots
+        return PagedLayout.of([[slots[row.seq]] for row in self.rows], [(row.first, row.count, row.start) for row in self.rows])
+
+    @cached_property
+    def slot_mapping(self) -> Tensor:
+        """Where each new token goes, counted through all slots."""
+        slots, length = self.cache._slots, self.cache.max_length
+        return torch.tensor([slots[row.seq] * length + i for row in self.rows for i in range(row.start, row.total)])
 
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         k, v = self.cache.k[layer], self.cache.v[layer]
         window = self.window(layer)
+        if self.plain and native.usable(q_NHD, k, v):
+            return paged_attention(q_NHD, k.transpose(1, 2), v.transpose(1, 2), self.layout, window)
         outs = []
         for i, run in enumerate(self.runs):
             first, B, T = run[0], len(run), run[0].count
@@ -128,6 +155,9 @@ class StaticCache(Cache):
                 )
 
     def _write(self, view: StaticView, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:
+        if native.usable(k_NKD, v_NKD, self.k[layer], self.v[layer]):
+            pages = self.k[layer].transpose(1, 2), self.v[layer].transpose(1, 2)
+            return paged_write(k_NKD, v_NKD, *pages, view.slot_mapping)
         for x, new in ((self.k[layer], k_NKD), (self.v[layer], v_NKD)):
             if len(view.rows) == 1:  # one sequence: a slice, not an index
                 row = view.rows[0]

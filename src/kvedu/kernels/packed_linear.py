@@ -1,52 +1,112 @@
-"""A linear map whose weight is kept in oneDNN's blocked layout: what makes a CPU's decode fast.
+"""Linear maps whose weight is laid out once for the CPU: what makes a CPU's decode fast.
 
 Given a plain ``[out, in]`` matrix, PyTorch's bf16 linear re-blocks the whole weight at every
-call; for one token that costs more than the product itself. Blocking it once leaves
-reading it once per call. The operators are the ones ``torch.compile`` uses when it freezes
-a model's weights; a wheel without oneDNN (macOS on Arm) has none, and there nothing is packed.
+call; for one token that costs more than the product itself. Two layouts do the blocking once:
+this project's panels (``panel_linear``) where their kernel runs, else oneDNN's, by the operators
+that ``torch.compile`` uses when it freezes a model's weights. A wheel without oneDNN (macOS
+on Arm) has neither, and there nothing is packed.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
+from kvedu.kernels.panel_linear import PanelWeight, panel_linear, panels_pay
+
+
+class Packed(Protocol):
+    """A weight in a layout of its own, with the product that reads it."""
+
+    tensors: tuple[Tensor, ...]
+    """What it holds."""
+
+    def __call__(self, x_NI: Tensor, residual_NO: Tensor | None = None) -> Tensor:
+        """The product of ``x_NI``, two axes, plus a residual where one is given: ``[N, out]``."""
+
+    def plain(self) -> Tensor:
+        """The weight as an ordinary tensor, bit for bit."""
+
 
 def packing_pays(dtype: torch.dtype, device: torch.device | str = "cpu") -> bool:
-    """Whether packed weights exist here for this dtype: on x86 CPUs, fp32 always, bf16 where oneDNN supports it."""
-    if torch.device(device).type != "cpu" or not torch.backends.mkldnn.is_available():
+    """Whether packed weights exist here for this dtype: on x86 CPUs, fp32 always, bf16 where panels or oneDNN take it."""
+    if torch.device(device).type != "cpu":
         return False
-    if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight") or not torch.backends.mkldnn.enabled:
+    return panels_pay(dtype) or onednn_packs(dtype)
+
+
+def onednn_packs(dtype: torch.dtype) -> bool:
+    """Whether oneDNN's operators are in this wheel and take the dtype on this CPU."""
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+        return False
+    if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
         return False
     if dtype == torch.bfloat16:
         return torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return dtype == torch.float32
 
 
-class PackedWeight:
-    """A weight ``[out, in]`` in oneDNN's layout; opaque but for ``plain()``."""
+def pack_linear(weight_OI: Tensor, bias_O: Tensor | None = None) -> Packed:
+    """The best layout here for ``x W^T + b``. Ask ``packing_pays`` first."""
+    fits = panels_pay(weight_OI.dtype) and weight_OI.shape[1] % 2 == 0
+    return PanelLinear(weight_OI, bias_O) if fits else OneDnnLinear(weight_OI, bias_O)
 
-    def __init__(self, weight_OI: Tensor) -> None:
-        self.shape = tuple(weight_OI.shape)
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight_OI.contiguous(), 1)
+
+def pack_gated(weight_FM: Tensor, bias_F: Tensor | None = None) -> Packed:
+    """The best layout here for ``silu(x G^T + b) * (x U^T + c)``; gate and up one after the other, ``[2F, M]``."""
+    fits = panels_pay(weight_FM.dtype) and weight_FM.shape[1] % 2 == 0
+    return PanelLinear(weight_FM, bias_F, gated=True) if fits else OneDnnGated(weight_FM, bias_F)
+
+
+class PanelLinear:
+    """A weight in panels (``panel_linear``), gated or not."""
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, *, gated: bool = False) -> None:
+        self.weight = PanelWeight(weight_OI, gated=gated)
+        self.bias = None if bias_O is None else self.weight.bias(bias_O)
+        self.tensors = (self.weight.panels,)
+
+    def __call__(self, x_NI: Tensor, residual_NO: Tensor | None = None) -> Tensor:
+        return panel_linear(x_NI, self.weight, self.bias, residual_NO)
 
     def plain(self) -> Tensor:
-        """The weight as an ordinary tensor, bit for bit."""
+        return self.weight.plain()
+
+
+class OneDnnLinear:
+    """A weight in oneDNN's blocked layout; the residual is added before the one rounding."""
+
+    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
+        self.weight, self.bias = _blocked(weight_OI), bias_O
+        self.tensors = (self.weight,)
+
+    def __call__(self, x_NI: Tensor, residual_NO: Tensor | None = None) -> Tensor:
+        if residual_NO is not None:
+            return torch.ops.mkldnn._linear_pointwise.binary(x_NI, residual_NO, self.weight, self.bias, "add")
+        return torch.ops.mkldnn._linear_pointwise(x_NI, self.weight, self.bias, "none", [], "")
+
+    def plain(self) -> Tensor:
         return self.weight.to_dense()
 
 
-def packed_linear(x_NI: Tensor, packed: PackedWeight, bias_O: Tensor | None, residual_NO: Tensor | None) -> Tensor:
-    """``x W^T + b`` (+ residual, added before the one rounding): ``[N, out]``. ``x_NI`` has two axes."""
-    if residual_NO is not None:
-        return torch.ops.mkldnn._linear_pointwise.binary(x_NI, residual_NO, packed.weight, bias_O, "add")
-    return torch.ops.mkldnn._linear_pointwise(x_NI, packed.weight, bias_O, "none", [], "")
+class OneDnnGated:
+    """Gate and up of a SwiGLU in oneDNN's layout, each step done on a product while it is still in registers."""
+
+    def __init__(self, weight_FM: Tensor, bias_F: Tensor | None) -> None:
+        self.gate, self.up = (_blocked(part) for part in weight_FM.chunk(2))
+        self.biases = (None, None) if bias_F is None else tuple(bias_F.chunk(2))
+        self.tensors = (self.gate, self.up)
+
+    def __call__(self, x_NM: Tensor, residual_NF: Tensor | None = None) -> Tensor:
+        assert residual_NF is None, "a gated product has no residual"
+        gate_NF = torch.ops.mkldnn._linear_pointwise(x_NM, self.gate, self.biases[0], "swish", [], "")
+        return torch.ops.mkldnn._linear_pointwise.binary(x_NM, gate_NF, self.up, self.biases[1], "mul")
+
+    def plain(self) -> Tensor:
+        return torch.cat([self.gate.to_dense(), self.up.to_dense()])
 
 
-def packed_swiglu(x_NM: Tensor, gate: PackedWeight, up: PackedWeight, bias: Tensor | None) -> Tensor:
-    """``silu(x G^T) * (x U^T)``: ``[N, F]``, each step done on a product while it is still in registers.
-
-    ``bias`` is the gate's and the up's, one after the other.
-    """
-    b_gate, b_up = (None, None) if bias is None else bias.chunk(2)
-    gate_NF = torch.ops.mkldnn._linear_pointwise(x_NM, gate.weight, b_gate, "swish", [], "")
-    return torch.ops.mkldnn._linear_pointwise.binary(x_NM, gate_NF, up.weight, b_up, "mul")
+def _blocked(weight_OI: Tensor) -> Tensor:
+    return torch.ops.mkldnn._reorder_linear_weight(weight_OI.contiguous(), 1)

@@ -7,61 +7,60 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
 from kvedu.config import ModelConfig
-from kvedu.kernels.packed_linear import PackedWeight, packed_linear, packed_swiglu
+from kvedu.kernels.packed_linear import Packed, pack_gated, pack_linear
 from kvedu.kernels.rmsnorm import rmsnorm
 
 
 class Linear(nn.Module):
     """``x W^T + b``, optionally plus a residual; the weight is ``[out, in]``.
 
-    ``pack()`` trades the weight for oneDNN's blocked copy of it where that is faster
+    ``pack()`` trades the weight for a copy laid out for the CPU where that is faster
     (see ``kernels/packed_linear``): the same map, no longer trainable.
     """
-
-    parts = 1
-    """Into how many matrices of equal height the weight is packed."""
 
     def __init__(self, n_in: int, n_out: int, *, bias: bool = False) -> None:
         super().__init__()
         self.n_in, self.n_out = n_in, n_out
         self.weight = nn.Parameter(torch.empty(n_out, n_in))
         self.bias = nn.Parameter(torch.empty(n_out)) if bias else None
-        self.packed: tuple[PackedWeight, ...] = ()
+        self.packed: Packed | None = None
 
     def forward(self, x_NI: Tensor, residual_NO: Tensor | None = None) -> Tensor:
-        if self.packed:
-            return packed_linear(x_NI, self.packed[0], self.bias, residual_NO)
+        if self.packed is not None:
+            return self.packed(x_NI, residual_NO)
         y_NO = linear(x_NI, self.weight, self.bias)
         return y_NO if residual_NO is None else residual_NO + y_NO
 
     def pack(self, *, keep_weight: bool = False) -> None:
         """Make the packed copy and, unless it is used elsewhere too, let the plain weight go."""
-        self.packed = tuple(PackedWeight(part) for part in self.weight.detach().chunk(self.parts))
+        self.packed = self._packed(self.weight.detach(), None if self.bias is None else self.bias.detach())
         if not keep_weight:
             self.weight = None
 
+    _packed = staticmethod(pack_linear)
+
     def plain_weight(self) -> Tensor:
         """The weight ``[out, in]`` itself, or a plain copy of a packed one, bit for bit."""
-        return torch.cat([part.plain() for part in self.packed]) if self.weight is None else self.weight
+        return self.packed.plain() if self.weight is None else self.weight
 
     def unpack(self) -> None:
         """Back to the plain, trainable weight."""
         if self.weight is None:
             self.weight = nn.Parameter(self.plain_weight())
-        self.packed = ()
+        self.packed = None
 
 
 class GateUp(Linear):
     """``silu(gate(x)) * up(x)``; gate rows and up rows are one matrix ``[2F, M]``, one product for both."""
 
-    parts = 2
+    _packed = staticmethod(pack_gated)
 
     def __init__(self, width: int, mlp_width: int, *, bias: bool = False) -> None:
         super().__init__(width, 2 * mlp_width, bias=bias)
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        if self.packed:
-            return packed_swiglu(x_NM, *self.packed, self.bias)
+        if self.packed is not None:
+            return self.packed(x_NM)
         gate_NF, up_NF = super().forward(x_NM).chunk(2, dim=-1)
         return silu(gate_NF) * up_NF
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from kvedu.config import ModelConfig
 from kvedu.errors import LoadError
-from kvedu.fetch import MODEL_NAME, cache_folder, model_path
+from kvedu.fetch import MODEL_NAME, model_path
+from kvedu.folders import cache_folder
 from kvedu.model import fast_store, hub
 from kvedu.model.dtype import choose_device, choose_dtype
 from kvedu.model.safetensors_folder import SafetensorsFolder, folder_config

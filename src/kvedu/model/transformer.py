@@ -96,7 +96,7 @@ class Transformer(nn.Module):
         return self.head(self.norm(hidden_RM))
 
     def pack(self) -> Transformer:
-        """Switch to the fast CPU path: linear weights in oneDNN's blocked layout, where that pays.
+        """Switch to the fast CPU path: linear weights in a layout made for this CPU, where that pays.
 
         The same maths by the same class; the plain weights are let go (``unpack`` brings them
         back), except a tied embedding, which is still looked up row by row. Nothing happens
@@ -104,7 +104,7 @@ class Transformer(nn.Module):
         """
         if packing_pays(self.dtype, self.device):
             for module in self.modules():
-                if isinstance(module, Linear) and not module.packed:
+                if isinstance(module, Linear) and module.packed is None:
                     module.pack(keep_weight=module is self.head and self.config.tied)
         return self
 
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
 
     def tensors(self) -> list[Tensor]:
         """Every tensor that the model holds, packed ones included (a packed one has no storage of its own to ask)."""
-        packed = [part.weight for m in self.modules() if isinstance(m, Linear) for part in m.packed]
+        packed = [t for m in self.modules() if isinstance(m, Linear) and m.packed is not None for t in m.packed.tensors]
         return [*self.parameters(), *packed]
 
     @property

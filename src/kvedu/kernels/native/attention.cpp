@@ -1,0 +1,264 @@
+// Attention of ragged new queries over keys and values that lie in pages: bf16 in and out, fp32 inside.
+//
+// One item of work is a tile of a sequence's new tokens with all query heads of one KV head: K and V are
+// read once for all of them. Keys come in blocks of 64, always cut at multiples of 64 from the sequence's
+// first token, and the softmax is carried along (online softmax, Milakov and Gimelshein 2018): a query's
+// bits depend neither on the other queries of the step, nor on how its prompt was cut into chunks.
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "bf16.h"
+
+namespace {
+
+constexpr int BLOCK = 64;  // keys of a block: four registers of scores
+constexpr int ROWS = 4;    // query rows that share the loads of a block
+constexpr float NEVER = -std::numeric_limits<float>::infinity();
+
+int64_t padded(int64_t dim) { return (dim + 31) / 32 * 32; }
+
+__mmask32 first32(int64_t n) { return n >= 32 ? 0xffffffffu : (1u << n) - 1; }
+
+struct Step {
+    const uint16_t *q, *k, *v;
+    uint16_t *out;
+    const int32_t *tables;  // [sequences, pages]
+    const int64_t *rows;    // [sequences, 3]: first row in q, new tokens, committed tokens
+    int64_t sequences, table_width, heads, kv_heads, dim, page_size, page_stride, token_stride, head_stride, window;
+    float scale;
+};
+
+struct Item {
+    int64_t sequence, kv_head, from, to;  // new tokens from .. to - 1
+};
+
+struct Scratch {
+    std::vector<uint16_t> q, p;
+    std::vector<int32_t> k, v;  // pairs of bf16
+    std::vector<float> sums, top, total;
+
+    void fit(int64_t rows, int64_t dim) {
+        q.resize(rows * dim), p.resize(ROWS * BLOCK);
+        k.resize(padded(dim) / 2 * BLOCK), v.resize(BLOCK / 2 * padded(dim));
+        sums.assign(rows * padded(dim), 0.0f), top.assign(rows, NEVER), total.assign(rows, 0.0f);
+    }
+};
+
+// 16 rows of 16 dwords become 16 columns.
+void transpose(__m512i r[16]) {
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+        r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+        r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+// Where a block's tokens lie, in elements from the first page; -1 after the last.
+void find(const Step &s, const Item &item, int64_t start, int n, int64_t at[BLOCK]) {
+    const int32_t *table = s.tables + item.sequence * s.table_width;
+    int64_t page = start / s.page_size, offset = start - page * s.page_size;
+    for (int j = 0; j < n; j++) {
+        at[j] = table[page] * s.page_stride + offset * s.token_stride + item.kv_head * s.head_stride;
+        if (++offset == s.page_size) page++, offset = 0;
+    }
+    std::fill(at + n, at + BLOCK, -1);
+}
+
+// Keys of a block, [dim / 2][64] pairs: what a query's pair meets in one register per 16 keys.
+void load_keys(const uint16_t *pages, const int64_t at[BLOCK], int64_t dim, int32_t *k) {
+    for (int64_t d = 0; d < dim; d += 32) {
+        const __mmask32 part = first32(dim - d);
+        for (int g = 0; g < BLOCK; g += 16) {
+            __m512i r[16];
+            for (int j = 0; j < 16; j++)
+                r[j] = at[g + j] < 0 ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi16(part, pages + at[g + j] + d);
+            transpose(r);
+            for (int j = 0; j < 16; j++) _mm512_storeu_si512(k + (d / 2 + j) * BLOCK + g, r[j]);
+        }
+    }
+}
+
+// Values of a block, [32][dim] pairs of neighbouring keys.
+void load_values(const uint16_t *pages, const int64_t at[BLOCK], int64_t dim, int32_t *v) {
+    alignas(64) static constexpr uint16_t ZIP[2][32] = {
+        {0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
+        {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
+         24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
+    const __m512i low = _mm512_load_si512(ZIP[0]), high = _mm512_load_si512(ZIP[1]);
+    const int64_t width = padded(dim);
+    for (int j = 0; j < BLOCK && at[j] >= 0; j += 2)
+        for (int64_t d = 0; d < dim; d += 32) {
+            const __mmask32 part = first32(dim - d);
+            const __m512i a = _mm512_maskz_loadu_epi16(part, pages + at[j] + d);
+            const __m512i b = at[j + 1] < 0 ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi16(part, pages + at[j + 1] + d);
+            _mm512_storeu_si512(v + j / 2 * width + d, _mm512_permutex2var_epi16(a, low, b));
+            _mm512_storeu_si512(v + j / 2 * width + d + 16, _mm512_permutex2var_epi16(a, high, b));
+        }
+}
+
+// Add Z registers of weighted values to R rows of sums.
+template <int R, int Z>
+void weigh(const int32_t *v, int64_t width, const uint16_t *p, float *sums, const float *shrink, int pairs) {
+    __m512 sum[R][Z];
+    for (int r = 0; r < R; r++)
+        for (int z = 0; z < Z; z++)
+            sum[r][z] = _mm512_mul_ps(_mm512_loadu_ps(sums + r * width + 16 * z), _mm512_set1_ps(shrink[r]));
+    for (int j = 0; j < pairs; j++) {
+        __m512bh values[Z];
+        for (int z = 0; z < Z; z++) values[z] = (__m512bh)_mm512_loadu_si512(v + j * width + 16 * z);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; r++) {
+            int32_t pair;
+            std::memcpy(&pair, p + r * BLOCK + 2 * j, 4);
+            const __m512bh both = (__m512bh)_mm512_set1_epi32(pair);
+            for (int z = 0; z < Z; z++) sum[r][z] = _mm512_dpbf16_ps(sum[r][z], values[z], both);
+        }
+    }
+    for (int r = 0; r < R; r++)
+        for (int z = 0; z < Z; z++) _mm512_storeu_ps(sums + r * width + 16 * z, sum[r][z]);
+}
+
+// Lanes low .. high - 1.
+__mmask16 between(int64_t low, int64_t high) {
+    return first(std::clamp<int64_t>(high, 0, 16)) & ~first(std::clamp<int64_t>(low, 0, 16));
+}
+
+// R query rows meet one block; low .. high - 1 are the keys that each may see.
+template <int R>
+void meet(Scratch &s, int64_t row, int64_t dim, float scale, int n, const int64_t *low, const int64_t *high) {
+    const uint16_t *q = s.q.data() + row * dim;
+    __m512 score[R][4];
+    for (int r = 0; r < R; r++)
+        for (int g = 0; g < 4; g++) score[r][g] = _mm512_setzero_ps();
+    for (int64_t d = 0; d < dim; d += 2) {
+        __m512bh keys[4];
+        for (int g = 0; g < 4; g++) keys[g] = (__m512bh)_mm512_loadu_si512(s.k.data() + d / 2 * BLOCK + 16 * g);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; r++) {
+            int32_t pair;
+            std::memcpy(&pair, q + r * dim + d, 4);
+            const __m512bh both = (__m512bh)_mm512_set1_epi32(pair);
+            for (int g = 0; g < 4; g++) score[r][g] = _mm512_dpbf16_ps(score[r][g], keys[g], both);
+        }
+    }
+    float shrink[ROWS];
+    for (int r = 0; r < R; r++) {
+        __mmask16 seen[4];
+        for (int g = 0; g < 4; g++) {
+            seen[g] = between(low[r] - 16 * g, high[r] - 16 * g);
+            score[r][g] = _mm512_mask_mul_ps(_mm512_set1_ps(NEVER), seen[g], score[r][g], _mm512_set1_ps(scale));
+        }
+        const __m512 most = _mm512_max_ps(_mm512_max_ps(score[r][0], score[r][1]), _mm512_max_ps(score[r][2], score[r][3]));
+        const float old = s.top[row + r], top = std::max(old, _mm512_reduce_max_ps(most));
+        __m512 weight[4], total = _mm512_setzero_ps();
+        for (int g = 0; g < 4; g++) {
+            weight[g] = _mm512_maskz_mov_ps(seen[g], exp2_16(_mm512_sub_ps(score[r][g], _mm512_set1_ps(top))));
+            total = _mm512_add_ps(total, weight[g]);
+        }
+        shrink[r] = old == top ? 1.0f : _mm512_cvtss_f32(exp2_16(_mm512_set1_ps(old - top)));
+        s.top[row + r] = top;
+        s.total[row + r] = s.total[row + r] * shrink[r] + _mm512_reduce_add_ps(total);
+        for (int g = 0; g < 4; g += 2)
+            _mm512_storeu_si512(s.p.data() + r * BLOCK + 16 * g, (__m512i)_mm512_cvtne2ps_pbh(weight[g + 1], weight[g]));
+    }
+    const int64_t width = padded(dim);
+    const int pairs = (n + 1) / 2;
+    for (int64_t d = 0; d < width; d += 64) {
+        float *sums = s.sums.data() + row * width + d;
+        switch (std::min<int64_t>(width - d, 64) / 16) {
+            case 1: weigh<R, 1>(s.v.data() + d, width, s.p.data(), sums, shrink, pairs); break;
+            case 2: weigh<R, 2>(s.v.data() + d, width, s.p.data(), sums, shrink, pairs); break;
+            case 3: weigh<R, 3>(s.v.data() + d, width, s.p.data(), sums, shrink, pairs); break;
+            default: weigh<R, 4>(s.v.data() + d, width, s.p.data(), sums, shrink, pairs);
+        }
+    }
+}
+
+void work(const Step &s, const Item &item, Scratch &scratch) {
+    const int64_t *sequence = s.rows + 3 * item.sequence;
+    const int64_t group = s.heads / s.kv_heads, rows = (item.to - item.from) * group, start = sequence[2];
+    const int64_t width = padded(s.dim);
+    scratch.fit(rows, s.dim);
+    for (int64_t t = item.from; t < item.to; t++)
+        std::memcpy(scratch.q.data() + (t - item.from) * group * s.dim,
+                    s.q + ((sequence[0] + t) * s.heads + item.kv_head * group) * s.dim, group * s.dim * 2);
+    const int64_t end = start + item.to;  // one past the last key that any of them sees
+    const int64_t begin = s.window ? std::max<int64_t>(0, start + item.from + 1 - s.window) : 0;
+    for (int64_t key = begin / BLOCK * BLOCK; key < end; key += BLOCK) {
+        const int n = int(std::min<int64_t>(BLOCK, end - key));
+        int64_t at[BLOCK];
+        find(s, item, key, n, at);
+        load_keys(s.k, at, s.dim, scratch.k.data());
+        load_values(s.v, at, s.dim, scratch.v.data());
+        for (int64_t row = 0; row < rows; row += ROWS) {
+            int64_t low[ROWS], high[ROWS];
+            const int count = int(std::min<int64_t>(ROWS, rows - row));
+            bool any = false;
+            for (int r = 0; r < count; r++) {
+                const int64_t place = start + item.from + (row + r) / group;  // of this query among the keys
+                high[r] = place + 1 - key;
+                low[r] = s.window ? place + 1 - s.window - key : 0;
+                any |= high[r] > 0 && low[r] < n;
+            }
+            if (!any) continue;
+            switch (count) {
+                case 1: meet<1>(scratch, row, s.dim, s.scale, n, low, high); break;
+                case 2: meet<2>(scratch, row, s.dim, s.scale, n, low, high); break;
+                case 3: meet<3>(scratch, row, s.dim, s.scale, n, low, high); break;
+                default: meet<4>(scratch, row, s.dim, s.scale, n, low, high);
+            }
+        }
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        uint16_t *out = s.out + ((sequence[0] + item.from + row / group) * s.heads + item.kv_head * group + row % group) * s.dim;
+        const __m512 share = _mm512_set1_ps(1.0f / scratch.total[row]);
+        for (int64_t d = 0; d < s.dim; d += 16)
+            store16(out + d, _mm512_mul_ps(_mm512_loadu_ps(scratch.sums.data() + row * width + d), share), s.dim - d);
+    }
+}
+
+}  // namespace
+
+extern "C" void kvedu_attention(const uint16_t *q, const uint16_t *k, const uint16_t *v, uint16_t *out,
+                                const int32_t *tables, const int64_t *rows, int64_t sequences, int64_t table_width,
+                                int64_t heads, int64_t kv_heads, int64_t dim, int64_t page_size, int64_t page_stride,
+                                int64_t token_stride, int64_t head_stride, int64_t window, float scale, int threads) {
+    const Step step{q,     k,        v,   out,       tables,      rows,         sequences,   table_width, heads,
+                    kv_heads, dim, page_size, page_stride, token_stride, head_stride, window,      scale * LOG2_E};
+    const int64_t tile = std::max<int64_t>(1, 96 / (heads / kv_heads));
+    std::vector<Item> items;
+    for (int64_t b = 0; b < sequences; b++)
+        for (int64_t to = rows[3 * b + 1]; to > 0; to -= tile)  // the longest first
+            for (int64_t h = 0; h < kv_heads; h++) items.push_back({b, h, std::max<int64_t>(0, to - tile), to});
+    const int64_t n = int64_t(items.size());
+#pragma omp parallel num_threads(threads)
+    {
+        static thread_local Scratch scratch;
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < n; i++) work(step, items[i], scratch);
+    }
+}

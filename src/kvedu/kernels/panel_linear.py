@@ -1,0 +1,82 @@
+"""A bf16 linear map whose weight lies in panels of 32 outputs, as the CPU's bf16 dot product reads it.
+
+The kernel is ``native/linear.cpp``. Each output is one chain of sums in a fixed order, whatever
+the number of rows: a row gives the same bits alone and in any batch. For one row the weight
+streams through once, which is all that a decode step can hope for; for many rows a panel stays in
+a core's cache while the rows go by.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kvedu.kernels import native
+
+PANEL = 32
+
+
+def panels_pay(dtype: torch.dtype, device: torch.device | str = "cpu") -> bool:
+    """Whether panels are the fastest layout here: bf16 on a CPU with the native kernels and without matrix tiles (AMX).
+
+    With AMX, oneDNN's products of many rows are several times what a dot product can do.
+    """
+    if dtype != torch.bfloat16 or torch.device(device).type != "cpu" or "amx_bf16" in native.cpu_features():
+        return False
+    return not isinstance(native.library(), native.Unavailable)
+
+
+class PanelWeight:
+    """A weight ``[out, in]`` (``in`` even) in panels, for ``x W^T``; made once, read by the kernel, given back by ``plain``.
+
+    ``gated`` weights are gate and up of a SwiGLU, one after the other, ``[2F, in]``: each panel holds
+    16 rows of the gate and the same 16 of up, so that their product is taken in registers.
+    """
+
+    def __init__(self, weight_OI: Tensor, *, gated: bool = False) -> None:
+        self.n_out, self.n_in = weight_OI.shape
+        self.gated = gated
+        if gated:
+            self.n_out //= 2
+            gate, up = (_padded(part, PANEL // 2).unflatten(0, (-1, PANEL // 2)) for part in weight_OI.chunk(2))
+            rows = torch.cat((gate, up), dim=1)
+        else:
+            rows = _padded(weight_OI, PANEL).unflatten(0, (-1, PANEL))
+        self.panels = rows.unflatten(-1, (-1, 2)).transpose(1, 2).contiguous()  # [panels, in / 2, 32, 2]
+
+    def plain(self) -> Tensor:
+        """The weight as it came, bit for bit."""
+        rows = self.panels.transpose(1, 2).flatten(2)  # [panels, 32, in]
+        if not self.gated:
+            return rows.flatten(0, 1)[: self.n_out].contiguous()
+        halves = rows.unflatten(1, (2, PANEL // 2)).transpose(0, 1).flatten(1, 2)  # [2, F padded, in]
+        return halves[:, : self.n_out].flatten(0, 1).contiguous()
+
+    def bias(self, bias_O: Tensor) -> Tensor:
+        """A bias in the order of the panels, padded with zeros."""
+        if not self.gated:
+            return _padded(bias_O, PANEL)
+        return torch.cat([_padded(part, PANEL // 2).unflatten(0, (-1, PANEL // 2)) for part in bias_O.chunk(2)], 1).flatten()
+
+
+def _padded(x: Tensor, multiple: int) -> Tensor:
+    missing = -len(x) % multiple
+    return torch.cat((x, x.new_zeros(missing, *x.shape[1:]))) if missing else x
+
+
+def panel_linear(
+    x_NI: Tensor, weight: PanelWeight, bias: Tensor | None = None, residual_NO: Tensor | None = None
+) -> Tensor:
+    """``x W^T + b`` (+ residual, before the one rounding), or ``silu(x G^T) * (x U^T)`` of a gated weight: ``[N, out]``.
+
+    ``x_NI`` is bf16 ``[N, in]``; ``bias`` comes from ``weight.bias``; a gated weight takes no residual.
+    """
+    x_NI = x_NI.contiguous()
+    y_NO = torch.empty(len(x_NI), weight.n_out, dtype=torch.bfloat16)
+    residual_NO = None if residual_NO is None else residual_NO.contiguous()
+    native.library().kvedu_linear(
+        x_NI.data_ptr(), weight.panels.data_ptr(), None if bias is None else bias.data_ptr(),
+        None if residual_NO is None else residual_NO.data_ptr(), y_NO.data_ptr(),
+        len(x_NI), weight.n_in, weight.n_out, weight.gated, torch.get_num_threads(),
+    )  # fmt: skip
+    return y_NO
