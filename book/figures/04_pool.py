@@ -37,10 +37,22 @@ def run() -> dict[str, Any]:
             engine.add(ids[:prompt], max_new_tokens=new, sampling=sampling, n=copies, ignore_eos=True)
 
     recorded = trace.record(engine, "engine", before=arrive)
+    _, prompt, _, copies, _ = next(request for request in REQUESTS if request[3] > 1)
+    shared, pages = prompt // SIZE, -(-prompt // SIZE)
+    predict = {
+        "question": f"Request C wants {copies} answers to one prompt of {prompt} tokens. When both are being written, how many blocks do their "
+        "tables have in common?",
+        "choices": [str(n) for n in (0, shared, pages)],
+        "answer": 1,
+        "because": f"{shared}: the blocks that the prompt fills, {shared} times {SIZE} tokens. The block that holds its last {prompt - shared * SIZE} is "
+        "written to by both, so one of them has a copy.",
+    }
     return trace.data(
         [recorded],
         title="Five requests on a pool of blocks",
         block_size=SIZE,
         n_blocks=engine.cache.n_blocks,
         labels=[label for label, *_ in REQUESTS],
+        predict=predict,
+        step=8,
     )
