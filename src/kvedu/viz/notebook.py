@@ -32,8 +32,10 @@ def _live(name: str, data: dict[str, Any], state: dict[str, Any]) -> Any:
     import anywidget
     import traitlets
 
+    script = joined(name, "mount", "widget")
+
     class Figure(anywidget.AnyWidget):
-        _esm = joined(name, "mount", "widget")
+        _esm = script
         _css = (RUNTIME / "kvfig.css").read_text(encoding="utf-8")
         name = traitlets.Unicode().tag(sync=True)
         data = traitlets.Dict().tag(sync=True)

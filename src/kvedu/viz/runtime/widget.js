@@ -6,6 +6,9 @@ export default {
     place.className = "kvfig";
     place.setAttribute("role", "group");
     place.setAttribute("aria-label", data.title || model.get("name"));
+    // The keys that move a slider are shortcuts of the notebook too; here they belong to the figure.
+    place.setAttribute("data-lm-suppress-shortcuts", "true");
+    place.addEventListener("keydown", (event) => event.stopPropagation());
     el.append(place);
     const live = globalThis.kvfig.mount(place, model.get("name"), data, {
       title: data.title,
