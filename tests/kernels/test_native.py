@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from kvedu.kernels import native
+from kvedu.kernels.arena import Arena
 from kvedu.kernels.rmsnorm import rmsnorm, rmsnorm_reference
 from kvedu.kernels.rope import cos_sin, rotate_pair, rotate_reference, table_dtype
 from kvedu.rope_config import RopeConfig
@@ -108,3 +109,14 @@ def test_rotation(N, H, K, D, dim):
         exact = rotate_reference(x.float(), positions, rope)
         assert (got.float() - exact).abs().max() <= 2**-8 * exact.abs().max()
         assert torch.equal(got[..., dim:], x[..., dim:])
+
+
+def test_an_arena_gives_room_and_then_ordinary_memory():
+    arena = Arena(4096)
+    a, b = arena.take((3, 5), torch.bfloat16), arena.take((7,), torch.float32)
+    a.fill_(1), b.fill_(2)
+    assert a.sum() == 15 and b.sum() == 14 and a.data_ptr() % 64 == b.data_ptr() % 64 == 0
+    assert a.untyped_storage().nbytes() == 30, "a storage of its own size, so that bytes can be counted"
+    assert arena.take((5000,), torch.bfloat16).fill_(3).sum() == 15000, "more than there is: an ordinary tensor"
+    del arena
+    assert a.sum() == 15, "the memory lives as long as a tensor in it"

@@ -66,8 +66,9 @@ class View:
             raise CacheError(f"layer {layer} does not exist; this cache has layers 0 .. {self.cache.n_layers - 1}")
         if layer in self.appended:
             raise CacheError(f"layer {layer} was already appended in this step")
-        if len(k_NKD) != len(self.positions) or len(v_NKD) != len(self.positions):
-            raise CacheError(f"the step has {len(self.positions)} tokens; got {len(k_NKD)} keys, {len(v_NKD)} values")
+        n, n_k, n_v = (x.shape[0] for x in (self.positions, k_NKD, v_NKD))
+        if n_k != n or n_v != n:
+            raise CacheError(f"the step has {n} tokens; got {n_k} keys, {n_v} values")
         self.appended.add(layer)
         self.cache._write(self, layer, k_NKD, v_NKD)
 

@@ -57,8 +57,8 @@ class StaticView(View):
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         k, v = self.cache.k[layer], self.cache.v[layer]
         window = self.window(layer)
-        if self.plain and native.usable(q_NHD, k, v):
-            return paged_attention(q_NHD, k.transpose(1, 2), v.transpose(1, 2), self.layout, window)
+        if self.plain and native.usable(q_NHD, k):
+            return paged_attention(q_NHD, *self.cache.pages[layer], self.layout, window)
         outs = []
         for i, run in enumerate(self.runs):
             first, B, T = run[0], len(run), run[0].count
@@ -122,6 +122,7 @@ class StaticCache(Cache):
         self.k, self.v = (
             [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(self.n_layers)] for _ in "kv"
         )
+        self.pages = [(k.transpose(1, 2), v.transpose(1, 2)) for k, v in zip(self.k, self.v)]  # [slots, length, K, D]
         self._slots: dict[int, int] = {}
 
     @property
@@ -155,9 +156,8 @@ class StaticCache(Cache):
                 )
 
     def _write(self, view: StaticView, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:
-        if native.usable(k_NKD, v_NKD, self.k[layer], self.v[layer]):
-            pages = self.k[layer].transpose(1, 2), self.v[layer].transpose(1, 2)
-            return paged_write(k_NKD, v_NKD, *pages, view.slot_mapping)
+        if native.usable(k_NKD, v_NKD) and self.dtype == torch.bfloat16:
+            return paged_write(k_NKD, v_NKD, *self.pages[layer], view.slot_mapping)
         for x, new in ((self.k[layer], k_NKD), (self.v[layer], v_NKD)):
             if len(view.rows) == 1:  # one sequence: a slice, not an index
                 row = view.rows[0]

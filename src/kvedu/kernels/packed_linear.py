@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from kvedu.kernels.arena import Arena
 from kvedu.kernels.panel_linear import PanelWeight, panel_linear, panels_pay
 
 
@@ -48,23 +49,25 @@ def onednn_packs(dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
-def pack_linear(weight_OI: Tensor, bias_O: Tensor | None = None) -> Packed:
-    """The best layout here for ``x W^T + b``. Ask ``packing_pays`` first."""
+def pack_linear(weight_OI: Tensor, bias_O: Tensor | None = None, arena: Arena | None = None) -> Packed:
+    """The best layout here for ``x W^T + b``. Ask ``packing_pays`` first. ``arena``: where panels may lie."""
     fits = panels_pay(weight_OI.dtype) and weight_OI.shape[1] % 2 == 0
-    return PanelLinear(weight_OI, bias_O) if fits else OneDnnLinear(weight_OI, bias_O)
+    return PanelLinear(weight_OI, bias_O, arena=arena) if fits else OneDnnLinear(weight_OI, bias_O)
 
 
-def pack_gated(weight_FM: Tensor, bias_F: Tensor | None = None) -> Packed:
+def pack_gated(weight_FM: Tensor, bias_F: Tensor | None = None, arena: Arena | None = None) -> Packed:
     """The best layout here for ``silu(x G^T + b) * (x U^T + c)``; gate and up one after the other, ``[2F, M]``."""
     fits = panels_pay(weight_FM.dtype) and weight_FM.shape[1] % 2 == 0
-    return PanelLinear(weight_FM, bias_F, gated=True) if fits else OneDnnGated(weight_FM, bias_F)
+    return PanelLinear(weight_FM, bias_F, gated=True, arena=arena) if fits else OneDnnGated(weight_FM, bias_F)
 
 
 class PanelLinear:
     """A weight in panels (``panel_linear``), gated or not."""
 
-    def __init__(self, weight_OI: Tensor, bias_O: Tensor | None, *, gated: bool = False) -> None:
-        self.weight = PanelWeight(weight_OI, gated=gated)
+    def __init__(
+        self, weight_OI: Tensor, bias_O: Tensor | None, *, gated: bool = False, arena: Arena | None = None
+    ) -> None:
+        self.weight = PanelWeight(weight_OI, gated=gated, arena=arena)
         self.bias = None if bias_O is None else self.weight.bias(bias_O)
         self.tensors = (self.weight.panels,)
 

@@ -67,7 +67,7 @@ def paged_attention(
     _, C, K, _ = k_PCKD.shape
     if k_PCKD.stride() != v_PCKD.stride() or D % 2 or H % K:
         raise ValueError(f"the kernel wants K and V of equal strides, D even, H a multiple of K; got D={D}, H={H}, K={K}")
-    q_NHD, out_NHD = q_NHD.contiguous(), torch.empty(N, H, D, dtype=q_NHD.dtype)
+    q_NHD, out_NHD = q_NHD.contiguous(), q_NHD.new_empty((N, H, D))
     native.library().kvedu_attention(
         q_NHD.data_ptr(), k_PCKD.data_ptr(), v_PCKD.data_ptr(), out_NHD.data_ptr(),
         layout.tables.data_ptr(), layout.rows.data_ptr(), *layout.tables.shape,
@@ -94,4 +94,4 @@ def paged_write(k_NKD: Tensor, v_NKD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, sl
 
 def _rows_dense(*tensors: Tensor) -> bool:
     """Whether each row ``[K, D]`` is one run of memory and both are of one shape."""
-    return all(x.stride(1) == x.shape[2] for x in tensors) and len({x.shape for x in tensors}) == 1
+    return tensors[0].shape == tensors[1].shape and all(x.stride(1) == x.shape[2] for x in tensors)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from kvedu.kernels import native
+from kvedu.kernels.arena import Arena
 
 PANEL = 32
 
@@ -33,7 +34,7 @@ class PanelWeight:
     16 rows of the gate and the same 16 of up, so that their product is taken in registers.
     """
 
-    def __init__(self, weight_OI: Tensor, *, gated: bool = False) -> None:
+    def __init__(self, weight_OI: Tensor, *, gated: bool = False, arena: Arena | None = None) -> None:
         self.n_out, self.n_in = weight_OI.shape
         self.gated = gated
         if gated:
@@ -42,7 +43,9 @@ class PanelWeight:
             rows = torch.cat((gate, up), dim=1)
         else:
             rows = _padded(weight_OI, PANEL).unflatten(0, (-1, PANEL))
-        self.panels = rows.unflatten(-1, (-1, 2)).transpose(1, 2).contiguous()  # [panels, in / 2, 32, 2]
+        panels = rows.unflatten(-1, (-1, 2)).transpose(1, 2)  # [panels, in / 2, 32, 2]
+        take = torch.empty if arena is None else arena.take
+        self.panels = take(tuple(panels.shape), dtype=panels.dtype).copy_(panels)
 
     def plain(self) -> Tensor:
         """The weight as it came, bit for bit."""
@@ -71,12 +74,13 @@ def panel_linear(
 
     ``x_NI`` is bf16 ``[N, in]``; ``bias`` comes from ``weight.bias``; a gated weight takes no residual.
     """
-    x_NI = x_NI.contiguous()
-    y_NO = torch.empty(len(x_NI), weight.n_out, dtype=torch.bfloat16)
-    residual_NO = None if residual_NO is None else residual_NO.contiguous()
+    N = x_NI.shape[0]
+    x_NI, y_NO = x_NI.contiguous(), x_NI.new_empty((N, weight.n_out))
+    if residual_NO is not None:
+        residual_NO = residual_NO.contiguous()
     native.library().kvedu_linear(
         x_NI.data_ptr(), weight.panels.data_ptr(), None if bias is None else bias.data_ptr(),
         None if residual_NO is None else residual_NO.data_ptr(), y_NO.data_ptr(),
-        len(x_NI), weight.n_in, weight.n_out, weight.gated, torch.get_num_threads(),
+        N, weight.n_in, weight.n_out, weight.gated, torch.get_num_threads(),
     )  # fmt: skip
     return y_NO

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
 from kvedu.config import ModelConfig
+from kvedu.kernels.arena import Arena
 from kvedu.kernels.packed_linear import Packed, pack_gated, pack_linear
 from kvedu.kernels.rmsnorm import rmsnorm
 
@@ -31,9 +32,9 @@ class Linear(nn.Module):
         y_NO = linear(x_NI, self.weight, self.bias)
         return y_NO if residual_NO is None else residual_NO + y_NO
 
-    def pack(self, *, keep_weight: bool = False) -> None:
+    def pack(self, *, keep_weight: bool = False, arena: Arena | None = None) -> None:
         """Make the packed copy and, unless it is used elsewhere too, let the plain weight go."""
-        self.packed = self._packed(self.weight.detach(), None if self.bias is None else self.bias.detach())
+        self.packed = self._packed(self.weight.detach(), None if self.bias is None else self.bias.detach(), arena)
         if not keep_weight:
             self.weight = None
 

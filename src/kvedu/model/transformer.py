@@ -13,7 +13,9 @@ from torch.nn.functional import embedding
 from kvedu.caches.contract import View
 from kvedu.config import ModelConfig
 from kvedu.errors import RequestError
+from kvedu.kernels.arena import Arena
 from kvedu.kernels.packed_linear import packing_pays
+from kvedu.kernels.panel_linear import PANEL
 from kvedu.model.attention import Attention
 from kvedu.model.layers import Linear, Mlp, RMSNorm
 
@@ -103,9 +105,10 @@ class Transformer(nn.Module):
         where the layout does not exist. Returns the model.
         """
         if packing_pays(self.dtype, self.device):
-            for module in self.modules():
-                if isinstance(module, Linear) and module.packed is None:
-                    module.pack(keep_weight=module is self.head and self.config.tied)
+            linears = [m for m in self.modules() if isinstance(m, Linear) and m.packed is None]
+            arena = Arena(sum((m.n_out + 2 * PANEL) * m.n_in * self.dtype.itemsize for m in linears))
+            for module in linears:
+                module.pack(keep_weight=module is self.head and self.config.tied, arena=arena)
         return self
 
     def unpack(self) -> Transformer:

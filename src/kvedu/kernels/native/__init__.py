@@ -55,10 +55,9 @@ def library() -> ctypes.CDLL | Unavailable:
 
 def usable(*tensors: Tensor) -> bool:
     """Whether the kernels can take these tensors: bf16 on the CPU, rows dense, and no gradient is asked for."""
+    graded = torch.is_grad_enabled()
     for x in tensors:
-        if x.dtype != torch.bfloat16 or x.device.type != "cpu" or x.stride(-1) != 1:
-            return False
-        if x.requires_grad and torch.is_grad_enabled():
+        if x.dtype is not torch.bfloat16 or not x.is_cpu or x.stride(-1) != 1 or (graded and x.requires_grad):
             return False
     return not isinstance(library(), Unavailable)
 

@@ -88,6 +88,12 @@ void find(const Step &s, const Item &item, int64_t start, int n, int64_t at[BLOC
     std::fill(at + n, at + BLOCK, -1);
 }
 
+// Ask for rows before they are wanted: pages lie anywhere, so the hardware cannot guess the next.
+void fetch(const uint16_t *pages, const int64_t at[BLOCK], int64_t dim) {
+    for (int j = 0; j < BLOCK && at[j] >= 0; j++)
+        for (int64_t d = 0; d < dim; d += 32) _mm_prefetch(reinterpret_cast<const char *>(pages + at[j] + d), _MM_HINT_T0);
+}
+
 // Keys of a block, [dim / 2][64] pairs: what a query's pair meets in one register per 16 keys.
 void load_keys(const uint16_t *pages, const int64_t at[BLOCK], int64_t dim, int32_t *k) {
     for (int64_t d = 0; d < dim; d += 32) {
@@ -208,10 +214,16 @@ void work(const Step &s, const Item &item, Scratch &scratch) {
                     s.q + ((sequence[0] + t) * s.heads + item.kv_head * group) * s.dim, group * s.dim * 2);
     const int64_t end = start + item.to;  // one past the last key that any of them sees
     const int64_t begin = s.window ? std::max<int64_t>(0, start + item.from + 1 - s.window) : 0;
+    const auto keys_of = [&](int64_t key) { return int(std::clamp<int64_t>(end - key, 0, BLOCK)); };
+    int64_t next[BLOCK], at[BLOCK];
+    find(s, item, begin / BLOCK * BLOCK, keys_of(begin / BLOCK * BLOCK), next);
+    fetch(s.k, next, s.dim);
     for (int64_t key = begin / BLOCK * BLOCK; key < end; key += BLOCK) {
-        const int n = int(std::min<int64_t>(BLOCK, end - key));
-        int64_t at[BLOCK];
-        find(s, item, key, n, at);
+        const int n = keys_of(key);
+        std::copy(next, next + BLOCK, at);
+        fetch(s.v, at, s.dim);
+        find(s, item, key + BLOCK, keys_of(key + BLOCK), next);
+        fetch(s.k, next, s.dim);
         load_keys(s.k, at, s.dim, scratch.k.data());
         load_values(s.v, at, s.dim, scratch.v.data());
         for (int64_t row = 0; row < rows; row += ROWS) {
