@@ -3,6 +3,7 @@
 # make lab     open JupyterLab on labs/
 # make serve   serve the built book on this machine (PORT=8000)
 # make labs    build the labs from their masters
+# make instructor  build a course's files: nbgrader, Gradescope, a container
 # make bench   run the benches; each prints its table and stores its rows
 # make traces  run the real model for the figures that show a run (NAME=… for one)
 # make rows    refresh stored rows that take too long for `make test`
@@ -20,7 +21,7 @@ unexport PIP_TARGET PIP_USER PIP_PREFIX PIP_ROOT PIP_REQUIRE_VIRTUALENV JUPYTER_
 export PYTHONNOUSERSITE := 1
 export JUPYTER_PREFER_ENV_PATH := 1
 
-.PHONY: help book test lab labs serve bench traces rows clean distclean
+.PHONY: help book test lab labs instructor serve bench traces rows clean distclean
 .DEFAULT_GOAL := help
 
 help:
@@ -44,6 +45,9 @@ lab: $(READY)
 labs: $(READY)
 	@$(PYTHON) -m kvedu.fetch
 	@$(PYTHON) tools/build_labs.py
+
+instructor: $(READY)
+	@$(PYTHON) tools/build_instructor.py
 
 serve: $(READY)
 	@$(PYTHON) tools/serve_book.py --port $(PORT)

@@ -21,11 +21,15 @@ class MasterError(Exception):
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab's two notebooks, not executed, and the lines that must not be in the learner's."""
+    """A lab's two notebooks, not executed, and the lines that must not be in the learner's.
+
+    ``source`` is the learner's notebook with the solutions between their markers, as nbgrader wants it.
+    """
 
     name: str
     learner: NotebookNode
     solution: NotebookNode
+    source: NotebookNode
     secrets: tuple[str, ...]
 
 
@@ -38,7 +42,7 @@ def read_master(path: Path) -> Lab:
     setup = (path.parent / "setup.py").read_text("utf-8").rstrip()
     cells.insert(1, nbformat.v4.new_code_cell(setup, metadata={"tags": ["setup", "nbval-ignore-output"]}))
 
-    learner, solution, secrets = [], [], []
+    learner, solution, source, secrets = [], [], [], []
     for number, cell in enumerate(cells):
         cell.id = f"lab{path.name[:2]}-{number:02d}"
         cell.metadata = NotebookNode({"tags": sorted(tags_of(cell))} if tags_of(cell) else {})
@@ -53,8 +57,10 @@ def read_master(path: Path) -> Lab:
             hidden = cell.source.splitlines()
         else:
             learner.append(_with_source(cell, given))
+            source.append(_with_source(cell, cell.source))
         secrets += [line.strip() for line in hidden if len(line.strip()) >= SHORTEST_LEAK]
-    lab = Lab(path.stem.replace("_", "-"), _notebook(learner), _notebook(solution), tuple(dict.fromkeys(secrets)))
+    notebooks = (_notebook(cells) for cells in (learner, solution, source))
+    lab = Lab(path.stem.replace("_", "-"), *notebooks, tuple(dict.fromkeys(secrets)))
     if found := leaks(lab, lab.learner):
         raise MasterError(f"{path.name}: the learner's notebook gives away {found[0]!r}")
     return lab
