@@ -10,7 +10,8 @@ from kvedu.analysis.hardware import hardware
 from kvedu.analysis.known_models import known_model
 from kvedu.analysis.serving import Server, server
 from kvedu.engine import metrics, workload
-from kvedu.engine.simulate import blocks_beside_weights, roofline_seconds, simulate
+from kvedu.engine.simulate import simulate
+from kvedu.engine.step_time import blocks_beside_weights, roofline_seconds
 from kvedu.engine.trace import Admitted, Ended, Stepped
 from kvedu.errors import KveduError
 
