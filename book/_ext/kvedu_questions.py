@@ -1,0 +1,72 @@
+"""Sphinx side of the check-yourself questions: ``{questions} questions/01.py``.
+
+The page holds the questions with folded answers, for readers without scripts, and the data from which
+``_static/questions.js`` makes them answerable.
+"""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from kvedu.book.questions import Question, mark, page_data
+from kvedu.errors import KveduError
+
+
+class Questions(SphinxDirective):
+    """``{questions} FILE``: the questions of a file beside the chapter."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        file = Path(self.env.doc2path(self.env.docname)).parent / self.arguments[0]
+        self.env.note_dependency(str(file))
+        try:
+            questions = load(file)
+        except (KveduError, OSError, AttributeError) as error:
+            raise self.error(f"questions {self.arguments[0]}: {error}") from None
+        return [nodes.raw("", page_html(int(file.stem[:2]), questions), format="html", kvquestions=True)]
+
+
+def load(file: Path) -> list[Question]:
+    """The questions of a file."""
+    spec = importlib.util.spec_from_file_location(f"questions_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return list(module.QUESTIONS)
+
+
+def page_html(chapter: int, questions: list[Question]) -> str:
+    """Questions and folded answers, and the data."""
+    items = []
+    for question in questions:
+        earlier = f"<em>From chapter {question.chapter}.</em> " if question.chapter else ""
+        options = [mark(option.text) for option in getattr(question, "options", ())]
+        listed = "".join(f"<li>{text}</li>" for text in options)
+        items.append(
+            f"<li><p>{earlier}{mark(question.ask)}</p>{f'<ul>{listed}</ul>' if listed else ''}"
+            f"<details><summary>Answer</summary><p>{mark(question.answer_text)}</p></details></li>"
+        )
+    data = json.dumps(page_data(chapter, questions), separators=(",", ":")).replace("<", "\\u003c")
+    return (
+        f'<div class="kvq" data-kvquestions="{chapter}"><ol class="kvq-plain">{"".join(items)}</ol>'
+        f'<script type="application/json" class="kvq-data">{data}</script></div>'
+    )
+
+
+def add_script(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Load the script on pages that ask."""
+    if doctree is not None and app.builder.name != "epub" and any(n.get("kvquestions") for n in doctree.findall(nodes.raw)):
+        app.add_js_file("questions.js", loading_method="defer")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive."""
+    app.add_directive("questions", Questions)
+    app.connect("html-page-context", add_script)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
