@@ -5,8 +5,8 @@
 No model runs: step times are the roofline's for Llama-3-8B on named GPUs. Prompts and replies are as long as those
 in ``reply_lengths.json``, drawn anew with a seed; all requests come at once, and rates are taken while a line waits.
 
-``slots``: static and continuous with the same number of slots and room for all, for several length distributions of
-the same mean. ``stack``: from static batches that reserve a whole context for each sequence upwards, one change at a
+``slots``: static and continuous with the same number of slots and room for all; beside the stored lengths those of
+published workloads (``kvedu.engine.mixes``). ``stack``: from static batches that reserve a whole context for each sequence upwards, one change at a
 time; ``alone`` is one request at a time.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from random import Random
 
 from kvedu.analysis.batching import static_over_continuous
@@ -22,11 +23,12 @@ from kvedu.analysis.known_models import known_model
 from kvedu.book.rows import load_row, save_row
 from kvedu.caches.prefix_hash import HashReuse
 from kvedu.engine.metrics import preemptions
+from kvedu.engine.mixes import AZURE_CODE, AZURE_CONVERSATION, SHAREGPT4
 from kvedu.engine.scheduler import static
 from kvedu.engine.simulate import simulate
 from kvedu.engine.step_time import blocks_beside_weights, roofline_seconds
 from kvedu.engine.trace import Stepped, Trace
-from kvedu.engine.workload import Arrival, Lengths, all_at_once, independent, lognormal, uniform
+from kvedu.engine.workload import Arrival, Lengths, all_at_once, independent, uniform
 
 MODEL, PAGE, SEED = "Llama-3-8B", 16, 7
 NO_BUDGET = 10**7
@@ -40,34 +42,31 @@ def while_a_line_waits(trace: Trace) -> tuple[int, int, float]:
     return len(busy), sum(share.sampled for step in busy for share in step.shares), busy[-1].time - busy[0].start
 
 
-def as_stored() -> tuple[list[int], list[int]]:
-    """Lengths of prompts and replies, request by request."""
+def drawn(n: int, shared: int = 0) -> list[Arrival]:
+    """``n`` requests at once, lengths in pairs as stored."""
     row = load_row("reply_lengths")
-    return row["prompt_tokens"], row["reply_tokens"]
+    pairs = Random(SEED).choices(list(zip(row["prompt_tokens"], row["reply_tokens"])), k=n)
+    prompts, replies = (iter(side) for side in zip(*pairs))
+    return independent(all_at_once(n), lambda _: next(prompts), lambda _: next(replies), shared_tokens=shared, seed=SEED)
 
 
-def drawn(n: int, output: Lengths | None = None, shared: int = 0) -> list[Arrival]:
-    """``n`` requests at once, lengths in pairs as stored; ``output`` draws other reply lengths."""
-    rng, pairs = Random(SEED), list(zip(*as_stored()))
-    chosen = [rng.choice(pairs) for _ in range(n)]
-    prompts, replies = (iter(side) for side in zip(*chosen))
-    other = output or (lambda _: next(replies))
-    return independent(all_at_once(n), lambda _: next(prompts), other, shared_tokens=shared, seed=SEED)
+def made_up(prompt: Lengths, output: Lengths, n: int) -> list[Arrival]:
+    """``n`` requests at once, prompts and outputs from two distributions."""
+    return independent(all_at_once(n), prompt, output, seed=SEED)
 
 
 def slots_part() -> list[dict[str, object]]:
     """Static over continuous, by steps and by seconds, for one GPU."""
     config, gpu = known_model(MODEL).config, hardware("H200-SXM")
-    seconds, replies = roofline_seconds(config, gpu), as_stored()[1]
-    mean = sum(replies) / len(replies)
-    kinds = {
-        "own replies": None, "all alike": uniform(round(mean), round(mean)), "uniform": uniform(1, 2 * round(mean) - 1),
-        "lognormal, sigma 1": lognormal(mean, 1.0, 8192), "lognormal, sigma 1.5": lognormal(mean, 1.5, 8192),
-    }  # fmt: skip
+    seconds = roofline_seconds(config, gpu)
+    kinds = {"this model's answers": drawn}
+    for mix in (AZURE_CONVERSATION, AZURE_CODE, SHAREGPT4):
+        kinds[mix.name] = partial(made_up, mix.prompt, mix.output)
+    kinds |= {"uniform": partial(made_up, uniform(100, 300), uniform(1, 399)), "all alike": partial(made_up, uniform(200, 200), uniform(200, 200))}
     rows = []
-    for name, output in kinds.items():
+    for name, kind in kinds.items():
         for batch in (8, 32, 128):
-            arrivals = drawn(12 * batch, output)
+            arrivals = kind(12 * batch)
             found = []
             for settings in ({"admit": static}, {}):
                 trace = simulate(
