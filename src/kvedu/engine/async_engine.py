@@ -84,6 +84,7 @@ class AsyncEngine:
     async def _serve(self, prompt: Prompt, settings: dict[str, Any]) -> AsyncIterator[Delta | list[Completion]]:
         """Its deltas, then its completions."""
         ticket = _Ticket()
+        settings = {"arrived": self.engine.clock()} | settings
         self._order(lambda: self._add(ticket, prompt, settings))
         item = None
         try:

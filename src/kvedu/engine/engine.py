@@ -60,6 +60,8 @@ class Engine:
         self.scheduler = Scheduler(self.cache, **settings)
         self.executor = Executor(model, self.cache)
         self.trace = Trace()
+        self.last_plan: Plan | None = None
+        """The plan of the last step."""
         self._requests: dict[int, list[Sequence]] = {}
         self._unread: dict[int, deque[Delta]] = {}
         self._added = self._steps = 0
@@ -76,13 +78,14 @@ class Engine:
         prompt_logprobs: int | None = None,
         priority: int = 0,
         salt: Hashable = None,
+        arrived: float | None = None,
     ) -> int:
         """Take in a request and return its id; it starts with one of the next steps.
 
         ``prompt_logprobs`` scores the prompt as ``generate`` does (no part of it is then reused); with
         ``max_new_tokens=0`` nothing else is done. ``priority`` matters to the order ``by_priority``; ``salt`` (an
-        adapter, a tenant) keeps its prefix apart from others'. Raises ``RequestError`` for what can never
-        be served; nobody else is disturbed.
+        adapter, a tenant) keeps its prefix apart from others'; ``arrived`` is when it came, by the engine's clock,
+        where that was before this call. Raises ``RequestError`` for what can never be served; nobody else is disturbed.
         """
         request = make_request(
             prompt, self.model.config, self.model.tokenizer, max_new_tokens, sampling=sampling, n=n,
@@ -90,7 +93,7 @@ class Engine:
             eos_ids=() if ignore_eos else self.model.config.eos_ids,
         )  # fmt: skip
         self._check_switch(request)
-        number, now = self._added, self.clock()
+        number, now = self._added, self.clock() if arrived is None else arrived
         sequence = Sequence(Run.start(request, number, 0, None, self.model.tokenizer), now, priority, salt)
         self.scheduler.add(sequence)
         self._added += 1
@@ -116,7 +119,7 @@ class Engine:
         if self.idle:
             return []
         start = self.clock()
-        plan = self.scheduler.plan()
+        plan = self.last_plan = self.scheduler.plan()
         shares = plan.shares
         self.trace.events += plan.events(start)
         deltas = self._run(plan)
