@@ -46,7 +46,7 @@ def page_html(chapter: int, questions: list[Question]) -> str:
     items = []
     for question in questions:
         earlier = f"<em>From chapter {question.chapter}.</em> " if question.chapter else ""
-        options = [mark(option.text) for option in getattr(question, "options", ())]
+        options = [mark(option.text) for option in getattr(question, "shown", ())]
         listed = "".join(f"<li>{text}</li>" for text in options)
         items.append(
             f"<li><p>{earlier}{mark(question.ask)}</p>{f'<ul>{listed}</ul>' if listed else ''}"

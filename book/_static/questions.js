@@ -111,7 +111,7 @@
       fill = (kept) => { if (Array.isArray(kept) && kept.length === order.length) { order = [...kept]; draw(); } };
       judge = (kept) => {
         const first = kept.findIndex((step, at) => step !== at);
-        return first < 0 ? { right: true, words: question.why } : { right: false, words: `The first ${first} are in place. Look at step ${first + 1} again.` };
+        return first < 0 ? { right: true, words: question.why } : { right: false, words: `${first === 0 ? "" : first === 1 ? "Step 1 is in place. " : `Steps 1 to ${first} are in place. `}Look at step ${first + 1} again.` };
       };
       right = question.steps.map((_, i) => i);
     }

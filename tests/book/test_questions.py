@@ -87,3 +87,12 @@ def test_without_scripts_the_answers_are_there() -> None:
     html = page_html(7, [Number("How `many`?", 1500, "bytes", "A & B.", 1500, chapter=2)])
     assert "<code>many</code>" in html and "1,500 bytes. A &amp; B." in html and "From chapter 2." in html
     assert page_data(7, [Order("?", ["a", "b"], "c")])[0]["id"] == "ch07.q1"
+
+
+def test_the_place_of_an_option_does_not_tell() -> None:
+    """Over all chapters the right option stands in more than one place, and the page and its data agree on it."""
+    choices = [question for file in FILES for question in load(file) if isinstance(question, Choice)]
+    places = [[option.right for option in choice.shown].index(True) for choice in choices]
+    assert len(set(places)) > 1 and max(places.count(place) for place in set(places)) < len(places)
+    for choice in choices:
+        assert [option["right"] for option in choice.key["options"]] == [option.right for option in choice.shown]

@@ -6,6 +6,7 @@ A chapter's questions are a list ``QUESTIONS`` in ``book/questions/NN.py``. A ke
 
 from __future__ import annotations
 
+import hashlib
 import html
 import re
 from dataclasses import dataclass, field
@@ -38,9 +39,14 @@ class Choice:
             raise KveduError(f"every option says why it is right or wrong: {self.ask!r}")
 
     @property
+    def shown(self) -> list[Option]:
+        """The options in the order that a page shows, which does not tell the right one."""
+        return sorted(self.options, key=lambda option: hashlib.sha256(option.text.encode()).digest())
+
+    @property
     def key(self) -> dict[str, Any]:
         """What the page needs."""
-        options = [{"text": mark(o.text), "why": mark(o.why), "right": o.right} for o in self.options]
+        options = [{"text": mark(o.text), "why": mark(o.why), "right": o.right} for o in self.shown]
         return {"kind": "choice", "options": options}
 
     @property
