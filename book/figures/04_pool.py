@@ -44,7 +44,7 @@ def run() -> dict[str, Any]:
         "tables have in common?",
         "choices": [str(n) for n in (0, shared, pages)],
         "answer": 1,
-        "because": f"{shared}: the blocks that the prompt fills, {shared} times {SIZE} tokens. The block that holds its last {prompt - shared * SIZE} is "
+        "because": f"That is what the prompt fills: {shared} blocks of {SIZE} tokens. The block that holds its last {prompt - shared * SIZE} is "
         "written to by both, so one of them has a copy.",
     }
     return trace.data(
