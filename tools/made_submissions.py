@@ -142,7 +142,7 @@ def special(maker: Maker, other_lab: str) -> dict[str, Callable[[], Made]]:
         "patches the check": lambda: maker.made(
             "patches the check", lie("import kvedu.grading.judge\nkvedu.check = lambda *a, **k: print('passed')\nkvedu.grading.judge.judge = None\ndef ANSWER(*a):\n    return 0"), rest),
         "patches torch": lambda: maker.made(
-            "patches torch", lie("import torch\n_kept = torch.equal, torch.allclose\ntorch.equal = torch.allclose = lambda *a, **k: True\ndef ANSWER(*a):\n    return torch.zeros(1)"), rest),
+            "patches torch", lie("import torch\ntorch.isclose = torch.allclose = lambda *a, **k: True\ndef ANSWER(*a):\n    return torch.zeros(1)"), rest),
         "a lying object": lambda: maker.made(
             "a lying object", lie("class Liar(int):\n    __eq__ = lambda *a: True\n    __hash__ = int.__hash__\ndef ANSWER(*a):\n    return Liar(3)"), rest),
         "prints without end": lambda: maker.made("prints without end", before(cells, last, "for _ in range(10**5):\n    print('x' * 1000)")),
