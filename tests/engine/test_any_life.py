@@ -53,7 +53,7 @@ def judge(model, engine, asked, aborted):
         assert number in aborted or len(engine.results(number)) == wants["n"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     reuse=st.sampled_from(list(REUSE)),

@@ -36,6 +36,22 @@ def test_output_equals_solo(reuse, page_size, chunk):
     assert (sum(e.reused for e in again) > 0) == (reuse != "none" and page_size < 16)
 
 
+@pytest.mark.parametrize("page_size", [1, 2, 4, 16, 64])
+@pytest.mark.parametrize("chunk", [1, 2, 5, 15, 16, 17, 32, 63, 64])
+def test_a_long_prompt_in_chunks_of_any_size(page_size, chunk):
+    """Must hold 1: 70 tokens in chunks of 1 to 64, around page edges, beside a decode and a prompt that shares 40 of them."""
+    model = tiny_model()
+    long, mate = random_ids(70), random_ids(3, seed=1)
+    engine = engine_of(model, pages=512 // page_size, page_size=page_size, chunk=chunk, token_budget=66, reuse=HashReuse)
+    numbers = [engine.add(mate, max_new_tokens=8), engine.add(long, max_new_tokens=3), engine.add(long[:40] + mate, max_new_tokens=3)]
+    run_out(engine)
+    wanted = [solo(model, mate, 8), solo(model, long, 3), solo(model, long[:40] + mate, 3)]
+    assert [engine.results(n)[0].token_ids for n in numbers] == wanted
+    prefills = [s.tokens for e in engine.trace.of(Stepped) for s in e.shares if s.request == numbers[1] and s.tokens > 1]
+    assert not prefills or max(prefills) <= chunk
+    assert_all_came_back(engine)
+
+
 @pytest.mark.parametrize("reuse", ["none", "hash", "radix"])
 @pytest.mark.parametrize("warm", [False, True])
 def test_preemption_changes_nothing(reuse, warm):
@@ -255,21 +271,22 @@ def test_an_end_in_the_first_step():
 
 
 def test_sampling_is_each_requests_own():
-    """C061, C064, C066: temperatures 0, 0.8, tiny and seeds side by side: each as alone, with its own log-probabilities."""
+    """C061, C062, C064, C066: temperatures 0, 0.8, tiny, filters and seeds side by side: each as alone, log-probabilities too."""
     model = tiny_model(scale=0.1)
     samplings = [
         Sampling(), Sampling(temperature=0.8, seed=1, logprobs=2), Sampling(temperature=1e-4, top_k=-1, logprobs=0),
         Sampling(temperature=1.0, top_p=0.5, seed=42, logprobs=4, tempered_logprobs=True), Sampling(temperature=1.0, seed=42),
         Sampling(temperature=1.0, seed=42), Sampling(repetition_penalty=1.4, logprobs=1),
+        Sampling(temperature=1.0, top_p=0, top_k=500, seed=1),
     ]  # fmt: skip
-    prompts = [random_ids(5, seed=0)] * 7
+    prompts = [random_ids(5, seed=0)] * 8
     got = engine_of(model).generate(prompts, sampling=samplings, max_new_tokens=8)
     for completion, sampling in zip(got, samplings):
         alone = generate(model, prompts[0], sampling=sampling, max_new_tokens=8)
         assert completion.token_ids == alone.token_ids
         for mine, theirs in zip(completion.logprobs or (), alone.logprobs or (), strict=True):
             assert mine.logprob == pytest.approx(theirs.logprob, abs=1e-4) and len(mine.top) == len(theirs.top)
-    assert got[2].token_ids == got[0].token_ids and got[4].token_ids == got[5].token_ids
+    assert got[0].token_ids == got[2].token_ids == got[7].token_ids and got[4].token_ids == got[5].token_ids
     with pytest.raises(RequestError, match="2 sampling settings for 3"):
         engine_of(model).generate([[1]] * 3, sampling=samplings[:2])
 

@@ -1,7 +1,6 @@
 """The simulator: the engine's own scheduler, so its promises hold; and times that can be worked out."""
 
 import random
-import time
 
 import pytest
 
@@ -214,12 +213,9 @@ def test_the_scheduler_is_the_engines():
     assert seen == [[(s.request, s.tokens, s.sampled) for s in step.shares] for step in trace.of(Stepped)]
 
 
-@pytest.mark.timing
-def test_ten_thousand_requests_would_take_less_than_a_minute():
-    """A tenth of them in a tenth of the time; the cost per token does not depend on how many have ended."""
+def test_a_thousand_requests_on_an_h200():
+    """What bench_simulate times ten thousand of: the cost of a step does not depend on how many have ended, or wait."""
     arrivals = independent(poisson(1000, 30.0), lognormal(200, 0.8), lognormal(200, 0.8))
     hw, config = hardware("H200-SXM"), known_model("Llama-3-8B").config
-    start = time.process_time()
     trace = simulate(arrivals, roofline_seconds(config, hw), n_blocks=blocks_beside_weights(config, hw))
-    assert time.process_time() - start < 6
     assert_all_done(trace, arrivals)
