@@ -47,7 +47,7 @@ class LiveFigure(SphinxDirective):
         name = self.arguments[0]
         try:
             data = self._data(name)
-            html = page_html(name, data)
+            html = page_html(name, data, alive=self.env.app.builder.name != "epub")
         except (KveduError, OSError, ValueError) as error:
             raise self.error(f"live-figure {name}: {error}") from None
         for path in (figure_script(name), RUNTIME / "core.js", RUNTIME / "cost.js", HERE / f"{name}.py"):

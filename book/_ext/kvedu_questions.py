@@ -29,7 +29,8 @@ class Questions(SphinxDirective):
             questions = load(file)
         except (KveduError, OSError, AttributeError) as error:
             raise self.error(f"questions {self.arguments[0]}: {error}") from None
-        return [nodes.raw("", page_html(int(file.stem[:2]), questions), format="html", kvquestions=True)]
+        alive = self.env.app.builder.name != "epub"
+        return [nodes.raw("", page_html(int(file.stem[:2]), questions, alive=alive), format="html", kvquestions=True)]
 
 
 def load(file: Path) -> list[Question]:
@@ -41,8 +42,8 @@ def load(file: Path) -> list[Question]:
     return list(module.QUESTIONS)
 
 
-def page_html(chapter: int, questions: list[Question]) -> str:
-    """Questions and folded answers, and the data."""
+def page_html(chapter: int, questions: list[Question], *, alive: bool = True) -> str:
+    """Questions and folded answers, and (unless nothing will run it) the data."""
     items = []
     for question in questions:
         earlier = f"<em>From chapter {question.chapter}.</em> " if question.chapter else ""
@@ -53,10 +54,9 @@ def page_html(chapter: int, questions: list[Question]) -> str:
             f"<details><summary>Answer</summary><p>{mark(question.answer_text)}</p></details></li>"
         )
     data = json.dumps(page_data(chapter, questions), separators=(",", ":")).replace("<", "\\u003c")
-    return (
-        f'<div class="kvq" data-kvquestions="{chapter}"><ol class="kvq-plain">{"".join(items)}</ol>'
-        f'<script type="application/json" class="kvq-data">{data}</script></div>'
-    )
+    script = f'<script type="application/json" class="kvq-data">{data}</script>' if alive else ""
+    place = f' data-kvquestions="{chapter}"' if alive else ""
+    return f'<div class="kvq"{place}><ol class="kvq-plain">{"".join(items)}</ol>{script}</div>'
 
 
 def add_script(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:

@@ -33,17 +33,21 @@ def still(name: str, data: dict[str, Any], state: dict[str, Any] | None = None, 
     return Still(drawn["svg"], drawn["say"], readout, drawn["state"])
 
 
-def page_html(name: str, data: dict[str, Any]) -> str:
-    """A figure for a static page: the still picture, which ``runtime/page.js`` makes alive, and the data."""
+def page_html(name: str, data: dict[str, Any], *, alive: bool = True) -> str:
+    """A figure for a static page: the still picture, which ``runtime/page.js`` makes alive, and the data.
+
+    Without ``alive`` the data is left out: for readers that run no scripts.
+    """
     drawn = still(name, data)
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     label = html.escape(data.get("title", name), quote=True)
     asked = data.get("predict")
     question = f'<p class="kvfig-asked">{html.escape(question_and_answer(asked))}</p>' if asked else ""
+    script = f'<script type="application/json" class="kvfig-data">{text}</script>' if alive else ""
+    place = f' data-kvfig="{name}"' if alive else ""
     return (
-        f'<div class="kvfig" data-kvfig="{name}" role="group" aria-label="{label}">{question}{drawn.svg}'
-        f'<p class="kvfig-say">{html.escape(drawn.say)}</p>'
-        f'<script type="application/json" class="kvfig-data">{text}</script></div>'
+        f'<div class="kvfig"{place} role="group" aria-label="{label}">{question}{drawn.svg}'
+        f'<p class="kvfig-say">{html.escape(drawn.say)}</p>{script}</div>'
     )
 
 
