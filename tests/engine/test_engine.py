@@ -1,6 +1,7 @@
 """The engine: every output is what the prompt gives alone, whatever else runs and whatever it went through."""
 
 import math
+from collections import deque
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from engines import REUSE, assert_all_came_back, engine_of, run_out, solo
 from kvedu.caches.prefix_hash import HashReuse
 from kvedu.engine.engine import Engine
+from kvedu.engine.metrics import timings
 from kvedu.engine.order import by_priority
 from kvedu.engine.preempt import Recompute, Swap
 from kvedu.engine.trace import Admitted, Ended, Preempted, Stepped, Trace
@@ -392,8 +394,32 @@ def test_settings_that_cannot_work_are_refused():
         Engine(model, cache_bytes=10)
 
 
-def test_a_trace_survives_the_file():
-    engine = engine_of(tiny_model(), pages=9, page_size=2)
+def test_a_trace_that_forgets():
+    """Who serves without end bounds the record; nothing of a request is left in the engine either."""
+    engine = engine_of(tiny_model(), trace=Trace(deque(maxlen=5)))
+    for i in range(20):
+        number = engine.add(random_ids(3, seed=i), max_new_tokens=2)
+        if i % 2:
+            run_out(engine)
+        engine.forget(number)
+    assert len(engine.trace.events) == 5 and isinstance(engine.trace.events[-1], Ended)
+    assert not engine._requests and not engine._unread
+
+
+def test_waiting_outside_the_engine_counts():
+    """A request that came before add() was called has waited since then, and ranks by it."""
+    ticks = iter(range(100))
+    engine = engine_of(tiny_model(), max_running=1, clock=lambda: float(next(ticks)))
+    second = engine.add(random_ids(3), max_new_tokens=1)
+    first = engine.add(random_ids(4), max_new_tokens=1, arrived=-7.5)
+    run_out(engine)
+    assert [e.request for e in engine.trace.of(Ended)] == [first, second]
+    assert timings(engine.trace)[first].queue_seconds == 7.5 + engine.trace.of(Admitted)[0].time
+
+
+@pytest.mark.parametrize("preempt", [Recompute(), Swap(10**6)])
+def test_a_trace_survives_the_file(preempt):
+    engine = engine_of(tiny_model(), pages=9, page_size=2, preempt=preempt)
     engine.generate([random_ids(6, seed=i) for i in range(4)], max_new_tokens=9)
     assert Trace.from_json(engine.trace.to_json()) == engine.trace
     assert {type(e).__name__ for e in engine.trace.events} == {"Arrived", "Admitted", "Stepped", "Preempted", "Ended"}

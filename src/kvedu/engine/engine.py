@@ -30,7 +30,8 @@ class Engine:
 
     ``cache_bytes`` is the budget for keys and values; it is never exceeded, and a request that could
     not fit into it even alone is refused when it comes. ``reuse`` makes the prefix policy of a page
-    size (``HashReuse``, ``RadixReuse``; None for none). Other settings are the ``Scheduler``'s.
+    size (``HashReuse``, ``RadixReuse``; None for none). ``trace`` is where events go; who serves without end
+    gives one that forgets, ``Trace(deque(maxlen=...))``. Other settings are the ``Scheduler``'s.
 
     Every output equals what ``generate`` gives for the prompt alone (in fp32: token for token),
     whatever else runs, and however often it was preempted. One engine belongs to one thread;
@@ -49,6 +50,7 @@ class Engine:
         page_size: int = 16,
         reuse: Callable[[int], Reuse] | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        trace: Trace | None = None,
         **settings: Any,
     ) -> None:
         n_pages = PagedCache.pages_within(model.config, cache_bytes, page_size, model.dtype)
@@ -59,7 +61,7 @@ class Engine:
         self.model, self.clock = model, clock
         self.scheduler = Scheduler(self.cache, **settings)
         self.executor = Executor(model, self.cache)
-        self.trace = Trace()
+        self.trace = Trace() if trace is None else trace
         self.last_plan: Plan | None = None
         """The plan of the last step."""
         self._requests: dict[int, list[Sequence]] = {}

@@ -20,6 +20,7 @@ the shares of each step, the waiting line is ``waiting``, the pool is ``blocks_i
 from __future__ import annotations
 
 import json
+from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -105,9 +106,9 @@ _KINDS = {kind.__name__: kind for kind in (Arrived, Admitted, Stepped, Preempted
 
 @dataclass
 class Trace:
-    """Events in the order in which they happened."""
+    """Events in the order in which they happened; a deque of bounded length forgets the oldest."""
 
-    events: list[Event] = field(default_factory=list)
+    events: list[Event] | deque[Event] = field(default_factory=list)
 
     def of(self, kind: type) -> list:
         """Events of one kind."""
