@@ -43,7 +43,7 @@ def main() -> int:
         folder, out = Path(name) / "course", Path(name) / "grades"
         made = make_course(folder, options.submissions)
         command = [sys.executable, "-m", "kvedu.grade", str(folder), "--out", str(out), "--jobs", str(options.jobs),
-                   "--timeout", str(options.timeout), "--seed", "1"]  # fmt: skip
+                   "--timeout", str(options.timeout), "--cell-timeout", "15", "--seed", "1"]  # fmt: skip
         start = time.monotonic()
         stopped_at = run_until(command, out, options.submissions // 3)
         done = subprocess.run(command, check=False)

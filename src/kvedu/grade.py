@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -24,7 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
     if lab and lab not in labs():
         print(f"kvedu: there is no {lab}; the labs are {', '.join(labs())}", file=sys.stderr)
         return 2
-    starter = Starter(Limits(options.timeout, options.memory))
+    starter = Starter(Limits(options.timeout, options.memory, options.cell_timeout))
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         return (_folder if options.path.is_dir() else _one)(options, lab, starter)
     except KeyboardInterrupt:
@@ -32,6 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
         return STOPPED
     finally:
         starter.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _one(options: argparse.Namespace, lab: str | None, starter: object) -> int:
@@ -95,6 +99,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--lab", help="the lab that it must be, such as 02; otherwise each notebook says itself")
     parser.add_argument("--seed", type=int, help="for inputs that can be made again; without it they are fresh")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds for one notebook (120)")
+    parser.add_argument("--cell-timeout", type=float, default=0.0, help="CPU seconds for one cell (a quarter of --timeout, 30 at most)")
     parser.add_argument("--memory", type=_bytes, default="4G", help="memory for one notebook, on top of PyTorch and model (4G)")
     parser.add_argument("--json", type=Path, help="write Gradescope's results.json (one notebook)")
     parser.add_argument("--jobs", type=int, default=1, help="notebooks at a time (a folder; 1)")
@@ -104,8 +109,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"{options.path} is not there")
     if options.lab and not re.fullmatch(r"(lab)?\d{1,2}", options.lab):
         parser.error(f"a lab is named by its number, such as 02, not {options.lab!r}")
-    if options.timeout <= 0 or options.jobs < 1:
-        parser.error("--timeout and --jobs must be above 0")
+    if options.timeout <= 0 or options.jobs < 1 or options.cell_timeout < 0:
+        parser.error("--timeout and --jobs must be above 0, --cell-timeout not below")
     if options.json and options.path.is_dir():
         parser.error("--json is for one notebook; a folder's results go to --out")
     return options

@@ -5,8 +5,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from made_submissions import Maker, notebook, with_answer
 
@@ -152,3 +154,25 @@ def test_without_a_warm_process(tmp_path: Path) -> None:
     (tmp_path / "a.ipynb").write_bytes(small(RIGHT))
     score = graded(tmp_path / "a.ipynb", warm=False)
     assert score.status == "graded" and passed(score) == ["lab02.bytes_per_token"]
+
+
+def test_a_grader_that_is_killed_takes_its_submissions_along(tmp_path: Path) -> None:
+    (tmp_path / "a.ipynb").write_bytes(small("import time\ntime.sleep(1000)"))
+    process = subprocess.Popen([sys.executable, "-m", "kvedu.grade", str(tmp_path / "a.ipynb")], stdout=subprocess.DEVNULL)
+    started = psutil.Process(process.pid)
+    children: list[psutil.Process] = []
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not any("kvedu-grade-" in _folder_of(child) for child in children):
+        children = started.children(recursive=True)
+        time.sleep(0.2)
+    process.kill()
+    process.wait()
+    psutil.wait_procs(children, timeout=20)
+    assert children and not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+
+
+def _folder_of(process: psutil.Process) -> str:
+    try:
+        return process.cwd()
+    except psutil.Error:
+        return ""

@@ -44,8 +44,11 @@ def serve(control: socket.socket) -> None:
 
 def _child(request: dict[str, Any], out: int, model: list[Any]) -> None:
     """The forked child: lock itself up, run the submission, end."""
+    from kvedu.grading import sandbox
+
     code = 1
     try:
+        sandbox.die_with_parent()
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):

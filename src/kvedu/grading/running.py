@@ -29,7 +29,7 @@ MOST_BYTES = 256 * 1000**2
 class Limits:
     """Seconds on the clock for the whole notebook, bytes of memory, CPU seconds for one cell.
 
-    A cell gets a quarter of the whole by default, so that the cells after a hanging one still run.
+    By default a cell gets a quarter of the whole, 30 seconds at most, so that the cells after a hanging one still run.
     """
 
     timeout: float = 120.0
@@ -39,7 +39,7 @@ class Limits:
     @property
     def cell_seconds(self) -> float:
         """CPU seconds for one cell."""
-        return self.cell or self.timeout / 4
+        return self.cell or min(30.0, self.timeout / 4)
 
 
 @dataclass

@@ -81,11 +81,17 @@ def _unshare(flags: int) -> bool:
 def _become_first() -> bool:
     """Go on in a child that is the first of a process space: when it ends, the kernel ends all that it started."""
     child = os.fork()
+    die_with_parent()
     if child:
         _, status = os.waitpid(child, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0x7F)
-    ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
     return True
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to end this process when the one that forked it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
 
 
 def _size_now() -> int:
