@@ -28,9 +28,10 @@ def constant(*names: str) -> Callable[[str], str]:
     """Reader of string constants in Python source, joined; of an f-string, its fixed parts; of a call, its argument."""
 
     def read(source: str) -> str:
+        assigned = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assign)]
         found = {}
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in names:
+        for node in sorted(assigned, key=lambda node: node.lineno):  # the first one in the file counts
+            if isinstance(node.targets[0], ast.Name):
                 found.setdefault(node.targets[0].id, strings(node.value))
         return "\n".join(found[name] for name in names)
 
