@@ -379,6 +379,9 @@ def test_stop_strings_and_eos_end_early():
     model.tokenizer = pieces_tokenizer(["<0>", "ab", "cd", "ef", "!"] + [f"<{i}>" for i in range(5, 97)])
     engine = engine_of(model)
     stopped, ended = engine.add([9, 9, 9], stop="bcd"), engine.add([9, 9, 9])
+    for nothing in ("", []):  # C021, with a tokenizer that adds no token of its own
+        with pytest.raises(RequestError, match="the prompt is empty"):
+            engine.add(nothing)
     texts = {n: "".join(d.text for d in engine.stream(n)) for n in (stopped, ended)}
     assert texts == {stopped: "a", ended: "abcdef"}
     assert [engine.results(n)[0].finish_reason for n in (stopped, ended)] == ["stop", "stop"]
