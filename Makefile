@@ -5,7 +5,10 @@
 # make labs    build the labs from their masters
 # make instructor  build a course's files: nbgrader, Gradescope, a container
 # make bench   run the benches; each prints its table and stores its rows
+# make print   PDF, ePub, zipped HTML and the two-page cheat-sheet, into _build/print
+# make screenshots  pictures of every built page and figure, into _build/screenshots
 # make traces  run the real model for the figures that show a run (NAME=… for one)
+# make bench-peers   install what the benches compare with (vLLM's CPU build) in .venv-peers
 # make rows    refresh stored rows that take too long for `make test`
 # make clean   remove what was built (distclean removes .venv and fetched scripts too)
 
@@ -21,7 +24,7 @@ unexport PIP_TARGET PIP_USER PIP_PREFIX PIP_ROOT PIP_REQUIRE_VIRTUALENV JUPYTER_
 export PYTHONNOUSERSITE := 1
 export JUPYTER_PREFER_ENV_PATH := 1
 
-.PHONY: help book test lab labs instructor serve bench traces rows clean distclean
+.PHONY: help book test lab labs instructor serve bench traces print screenshots rows clean distclean
 .DEFAULT_GOAL := help
 
 help:
@@ -56,9 +59,18 @@ bench: $(READY)
 	@$(PYTHON) -m kvedu.fetch
 	@set -e; for bench in bench/bench_*.py; do echo "== $$bench"; $(PYTHON) $$bench; done
 
+print: book
+	@$(PYTHON) tools/build_print.py
+
+screenshots: $(READY)
+	@$(PYTHON) tools/screenshots.py
+
 traces: $(READY)
 	@$(PYTHON) -m kvedu.fetch
 	@$(PYTHON) tools/make_traces.py $(NAME)
+
+bench-peers:
+	@sh tools/make_peers.sh
 
 rows: $(READY)
 	@$(PYTHON) -m kvedu.fetch
@@ -68,4 +80,4 @@ clean:
 	@rm -rf _build build dist src/*.egg-info
 
 distclean: clean
-	@rm -rf $(VENV) book/vendor/node_modules book/_static/vendor
+	@rm -rf $(VENV) .venv-peers book/vendor/node_modules book/_static/vendor

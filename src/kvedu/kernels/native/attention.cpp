@@ -1,7 +1,7 @@
 // Attention of ragged new queries over keys and values that lie in pages: bf16 in and out, fp32 inside.
 //
-// One item of work is a tile of a sequence's new tokens with all query heads of one KV head: K and V are
-// read once for all of them. Keys come in blocks of 64, always cut at multiples of 64 from the sequence's
+// One item of work is a tile of a sequence's new tokens with some KV heads, and all query heads of each: K
+// and V are read once for all of them. Keys come in blocks of 64, always cut at multiples of 64 from the sequence's
 // first token, and the softmax is carried along (online softmax, Milakov and Gimelshein 2018): a query's
 // bits depend neither on the other queries of the step, nor on how its prompt was cut into chunks.
 
@@ -35,7 +35,8 @@ struct Step {
 };
 
 struct Item {
-    int64_t sequence, kv_head, from, to;  // new tokens from .. to - 1
+    int64_t sequence, from, to;  // new tokens from .. to - 1
+    int64_t head, heads;         // KV heads head .. head + heads - 1
 };
 
 struct Scratch {
@@ -82,16 +83,19 @@ void find(const Step &s, const Item &item, int64_t start, int n, int64_t at[BLOC
     const int32_t *table = s.tables + item.sequence * s.table_width;
     int64_t page = start / s.page_size, offset = start - page * s.page_size;
     for (int j = 0; j < n; j++) {
-        at[j] = table[page] * s.page_stride + offset * s.token_stride + item.kv_head * s.head_stride;
+        at[j] = table[page] * s.page_stride + offset * s.token_stride + item.head * s.head_stride;
         if (++offset == s.page_size) page++, offset = 0;
     }
     std::fill(at + n, at + BLOCK, -1);
 }
 
-// Ask for rows before they are wanted: pages lie anywhere, so the hardware cannot guess the next.
-void fetch(const uint16_t *pages, const int64_t at[BLOCK], int64_t dim) {
+// Ask for a block before it is wanted, all heads of the item, in order of memory where they lie side by side.
+// (Inlined by force: GCC takes a function that only prefetches for one without effect, and drops the calls.)
+inline __attribute__((always_inline)) void fetch(const Step &s, const uint16_t *pages, const int64_t at[BLOCK], int64_t heads) {
     for (int j = 0; j < BLOCK && at[j] >= 0; j++)
-        for (int64_t d = 0; d < dim; d += 32) _mm_prefetch(reinterpret_cast<const char *>(pages + at[j] + d), _MM_HINT_T0);
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t d = 0; d < s.dim; d += 32)
+                _mm_prefetch(reinterpret_cast<const char *>(pages + at[j] + h * s.head_stride + d), _MM_HINT_T1);
 }
 
 // Keys of a block, [dim / 2][64] pairs: what a query's pair meets in one register per 16 keys.
@@ -204,53 +208,71 @@ void meet(Scratch &s, int64_t row, int64_t dim, float scale, int n, const int64_
     }
 }
 
+// One past the last key that an item sees, and the first block that it meets.
+int64_t end_of(const Step &s, const Item &item) { return s.rows[3 * item.sequence + 2] + item.to; }
+
+int64_t first_of(const Step &s, const Item &item) {
+    const int64_t oldest = s.window ? s.rows[3 * item.sequence + 2] + item.from + 1 - s.window : 0;
+    return std::max<int64_t>(0, oldest) / BLOCK * BLOCK;
+}
+
+// Ask for the first block of an item.
+inline __attribute__((always_inline)) void begin(const Step &s, const Item &item) {
+    int64_t at[BLOCK];
+    const int64_t key = first_of(s, item);
+    find(s, item, key, int(std::min<int64_t>(BLOCK, end_of(s, item) - key)), at);
+    fetch(s, s.k, at, item.heads), fetch(s, s.v, at, item.heads);
+}
+
 void work(const Step &s, const Item &item, Scratch &scratch) {
     const int64_t *sequence = s.rows + 3 * item.sequence;
     const int64_t group = s.heads / s.kv_heads, rows = (item.to - item.from) * group, start = sequence[2];
     const int64_t width = padded(s.dim);
-    scratch.fit(rows, s.dim);
-    for (int64_t t = item.from; t < item.to; t++)
-        std::memcpy(scratch.q.data() + (t - item.from) * group * s.dim,
-                    s.q + ((sequence[0] + t) * s.heads + item.kv_head * group) * s.dim, group * s.dim * 2);
-    const int64_t end = start + item.to;  // one past the last key that any of them sees
-    const int64_t begin = s.window ? std::max<int64_t>(0, start + item.from + 1 - s.window) : 0;
-    const auto keys_of = [&](int64_t key) { return int(std::clamp<int64_t>(end - key, 0, BLOCK)); };
-    int64_t next[BLOCK], at[BLOCK];
-    find(s, item, begin / BLOCK * BLOCK, keys_of(begin / BLOCK * BLOCK), next);
-    fetch(s.k, next, s.dim);
-    for (int64_t key = begin / BLOCK * BLOCK; key < end; key += BLOCK) {
-        const int n = keys_of(key);
-        std::copy(next, next + BLOCK, at);
-        fetch(s.v, at, s.dim);
-        find(s, item, key + BLOCK, keys_of(key + BLOCK), next);
-        fetch(s.k, next, s.dim);
-        load_keys(s.k, at, s.dim, scratch.k.data());
-        load_values(s.v, at, s.dim, scratch.v.data());
-        for (int64_t row = 0; row < rows; row += ROWS) {
-            int64_t low[ROWS], high[ROWS];
-            const int count = int(std::min<int64_t>(ROWS, rows - row));
-            bool any = false;
-            for (int r = 0; r < count; r++) {
-                const int64_t place = start + item.from + (row + r) / group;  // of this query among the keys
-                high[r] = place + 1 - key;
-                low[r] = s.window ? place + 1 - s.window - key : 0;
-                any |= high[r] > 0 && low[r] < n;
-            }
-            if (!any) continue;
-            switch (count) {
-                case 1: meet<1>(scratch, row, s.dim, s.scale, n, low, high); break;
-                case 2: meet<2>(scratch, row, s.dim, s.scale, n, low, high); break;
-                case 3: meet<3>(scratch, row, s.dim, s.scale, n, low, high); break;
-                default: meet<4>(scratch, row, s.dim, s.scale, n, low, high);
+    scratch.fit(rows * item.heads, s.dim);  // rows of the first head, rows of the second …
+    const auto place_of = [&](int64_t row) { return start + item.from + row / group; };  // among the keys
+    const auto index_of = [&](int64_t h, int64_t row) {  // among all queries of the step
+        return (sequence[0] + item.from + row / group) * s.heads + (item.head + h) * group + row % group;
+    };
+    for (int64_t h = 0; h < item.heads; h++)
+        for (int64_t row = 0; row < rows; row += group)
+            std::memcpy(scratch.q.data() + (h * rows + row) * s.dim, s.q + index_of(h, row) * s.dim, group * s.dim * 2);
+    const int64_t end = end_of(s, item);
+    for (int64_t key = first_of(s, item); key < end; key += BLOCK) {
+        const int n = int(std::min<int64_t>(BLOCK, end - key));
+        int64_t at[BLOCK], next[BLOCK];
+        find(s, item, key, n, at);
+        find(s, item, key + BLOCK, int(std::clamp<int64_t>(end - key - BLOCK, 0, BLOCK)), next);
+        fetch(s, s.k, next, item.heads), fetch(s, s.v, next, item.heads);
+        for (int64_t h = 0; h < item.heads; h++) {
+            const uint16_t *k = s.k + h * s.head_stride, *v = s.v + h * s.head_stride;
+            load_keys(k, at, s.dim, scratch.k.data());
+            load_values(v, at, s.dim, scratch.v.data());
+            for (int64_t row = 0; row < rows; row += ROWS) {
+                int64_t low[ROWS], high[ROWS];
+                const int count = int(std::min<int64_t>(ROWS, rows - row));
+                bool any = false;
+                for (int r = 0; r < count; r++) {
+                    high[r] = place_of(row + r) + 1 - key;
+                    low[r] = s.window ? high[r] - s.window : 0;
+                    any |= high[r] > 0 && low[r] < n;
+                }
+                if (!any) continue;
+                switch (count) {
+                    case 1: meet<1>(scratch, h * rows + row, s.dim, s.scale, n, low, high); break;
+                    case 2: meet<2>(scratch, h * rows + row, s.dim, s.scale, n, low, high); break;
+                    case 3: meet<3>(scratch, h * rows + row, s.dim, s.scale, n, low, high); break;
+                    default: meet<4>(scratch, h * rows + row, s.dim, s.scale, n, low, high);
+                }
             }
         }
     }
-    for (int64_t row = 0; row < rows; row++) {
-        uint16_t *out = s.out + ((sequence[0] + item.from + row / group) * s.heads + item.kv_head * group + row % group) * s.dim;
-        const __m512 share = _mm512_set1_ps(1.0f / scratch.total[row]);
-        for (int64_t d = 0; d < s.dim; d += 16)
-            store16(out + d, _mm512_mul_ps(_mm512_loadu_ps(scratch.sums.data() + row * width + d), share), s.dim - d);
-    }
+    for (int64_t h = 0; h < item.heads; h++)
+        for (int64_t row = 0; row < rows; row++) {
+            const float *sums = scratch.sums.data() + (h * rows + row) * width;
+            const __m512 share = _mm512_set1_ps(1.0f / scratch.total[h * rows + row]);
+            for (int64_t d = 0; d < s.dim; d += 16)
+                store16(s.out + index_of(h, row) * s.dim + d, _mm512_mul_ps(_mm512_loadu_ps(sums + d), share), s.dim - d);
+        }
 }
 
 }  // namespace
@@ -261,16 +283,24 @@ extern "C" void kvedu_attention(const uint16_t *q, const uint16_t *k, const uint
                                 int64_t token_stride, int64_t head_stride, int64_t window, float scale, int threads) {
     const Step step{q,     k,        v,   out,       tables,      rows,         sequences,   table_width, heads,
                     kv_heads, dim, page_size, page_stride, token_stride, head_stride, window,      scale * LOG2_E};
+    // All KV heads of a token lie side by side, so an item takes them all where there are items enough.
     const int64_t tile = std::max<int64_t>(1, 96 / (heads / kv_heads));
+    int64_t tiles = 0;
+    for (int64_t b = 0; b < sequences; b++) tiles += (rows[3 * b + 1] + tile - 1) / tile;
+    const int64_t together = tiles >= 4 * threads ? kv_heads : 1;
     std::vector<Item> items;
     for (int64_t b = 0; b < sequences; b++)
         for (int64_t to = rows[3 * b + 1]; to > 0; to -= tile)  // the longest first
-            for (int64_t h = 0; h < kv_heads; h++) items.push_back({b, h, std::max<int64_t>(0, to - tile), to});
+            for (int64_t h = 0; h < kv_heads; h += together)
+                items.push_back({b, std::max<int64_t>(0, to - tile), to, h, together});
     const int64_t n = int64_t(items.size());
 #pragma omp parallel num_threads(threads)
     {
         static thread_local Scratch scratch;
 #pragma omp for schedule(dynamic)
-        for (int64_t i = 0; i < n; i++) work(step, items[i], scratch);
+        for (int64_t i = 0; i < n; i++) {
+            if (i + threads < n) begin(step, items[i + threads]);  // the likely next of this thread
+            work(step, items[i], scratch);
+        }
     }
 }
