@@ -19,11 +19,15 @@ NAMES = {int: "a whole number (int)", float: "a number (float)", bool: "True or 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two things differ first (``""``: as a whole), what came and what was wanted."""
+    """Where two things differ first (``""``: as a whole), what came and what was wanted.
+
+    ``reason`` is set where they are not even of one kind: what is the matter, and what to do.
+    """
 
     where: str
     came: str
     wanted: str
+    reason: str = ""
 
 
 def difference(got: Any, want: Any, tolerance: float, parts: tuple[str, ...] = (), where: str = "") -> Difference | None:
@@ -31,12 +35,12 @@ def difference(got: Any, want: Any, tolerance: float, parts: tuple[str, ...] = (
     if type(want) is float and type(got) is int:
         got = float(got)
     if isinstance(got, Strange) or type(got) is not type(want):
-        return Difference(where, kind_of(got, with_value=True), kind_of(want))
+        return Difference(where, kind_of(got, with_value=True), kind_of(want), _mismatch(got, want, parts))
     if isinstance(want, Tensor):
         return _tensors(got, want, tolerance, where)
     if isinstance(want, (list, tuple)):
         if len(got) != len(want):
-            return Difference(where, f"{len(got)} parts", f"{len(want)} parts")
+            return Difference(where, f"{len(got)} parts", f"{len(want)} parts", "count what is returned")
         numbers = [f"number {i}" for i in range(1, 1 + len(want))]
         names = parts if isinstance(want, tuple) and len(parts) == len(want) else numbers
         for name, a, b in zip(names, got, want):
@@ -45,7 +49,7 @@ def difference(got: Any, want: Any, tolerance: float, parts: tuple[str, ...] = (
         return None
     if isinstance(want, dict):
         if got.keys() != want.keys():
-            return Difference(where, f"keys {_listed(got)}", f"keys {_listed(want)}")
+            return Difference(where, f"keys {_listed(got)}", f"keys {_listed(want)}", "the keys are written exactly as in the task")
         for key, b in want.items():
             if found := difference(got[key], b, tolerance, parts, f"{where}, {key!r}" if where else repr(key)):
                 return found
@@ -55,6 +59,24 @@ def difference(got: Any, want: Any, tolerance: float, parts: tuple[str, ...] = (
     else:
         equal = got == want
     return None if equal else Difference(where, shown(got), shown(want))
+
+
+def _mismatch(got: Any, want: Any, parts: tuple[str, ...]) -> str:
+    """What is the matter with a result of another kind, and what to do."""
+    number = type(want) in (int, float)
+    if got is None:
+        return "nothing came back; is there a return?"
+    if type(got) is float and type(want) is int:
+        return "a whole number has no point: divide with //, or round on purpose"
+    if isinstance(got, Tensor) and number and not got.ndim:
+        return "a tensor holds the number: .item() takes it out"
+    if type(got) is str and number:
+        return "return the number itself, not a text that shows it"
+    if type(want) is tuple and type(got) is not list:
+        return f"{len(want)} things are returned, separated by commas" + (f": {', '.join(parts)}" if len(parts) == len(want) else "")
+    if type(got) is tuple and type(want) is not list:
+        return f"{len(got)} things came back where one was wanted; is there a comma too many?"
+    return "return the kind of thing that the exercise asks for"
 
 
 def shown(value: Any) -> str:
@@ -72,18 +94,20 @@ def kind_of(value: Any, *, with_value: bool = False) -> str:
     if isinstance(value, Strange):
         return f"something of type {value.kind}"
     if isinstance(value, Tensor):
-        return f"a {_name(value.dtype)} tensor of shape {tuple(value.shape)}"
+        name = _name(value.dtype)
+        return f"{'an' if name[0] in 'aeiou' else 'a'} {name} tensor of shape {tuple(value.shape)}"
     named = NAMES.get(type(value), type(value).__name__)
     return f"{named}: {shown(value)}" if with_value and type(value) in (int, float, bool, str) else named
 
 
 def _tensors(got: Tensor, want: Tensor, tolerance: float, where: str) -> Difference | None:
     if got.shape != want.shape:
-        return Difference(where, f"shape {tuple(got.shape)}", f"shape {tuple(want.shape)}")
+        reason = "as many numbers, in another arrangement" if got.numel() == want.numel() else "look at the shape where it changes"
+        return Difference(where, f"shape {tuple(got.shape)}", f"shape {tuple(want.shape)}", reason)
     if got.dtype != want.dtype:
-        return Difference(where, f"dtype {_name(got.dtype)}", f"dtype {_name(want.dtype)}")
+        return Difference(where, f"dtype {_name(got.dtype)}", f"dtype {_name(want.dtype)}", "the dtype of the inputs was wanted")
     if got.device.type != want.device.type:
-        return Difference(where, f"a tensor on {got.device.type}", f"a tensor on {want.device.type}")
+        return Difference(where, f"a tensor on {got.device.type}", f"a tensor on {want.device.type}", "stay on the inputs' device")
     if not want.is_floating_point():
         if torch.equal(got, want):
             return None

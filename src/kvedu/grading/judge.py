@@ -57,12 +57,12 @@ def judge(name: str, exercise: Exercise, seen: Sequence[Any], known: Known) -> V
 
     found = _first_difference(exercise, cases, seen, known)
     if found is not None:
-        case, x, gap = found
+        case, x, gap, wrong = found
         if mistake := _mistake(exercise, seen, known):
             return fail(mistake.sentence, case, gap, mistake=True, hint=mistake.hint or exercise.hint)
         if isinstance(x, Raised):
             return fail(_told(x), case)
-        return fail(_untold(gap), case, gap)
+        return fail(_untold(gap, wrong, len(cases)), case, gap)
     for rule in exercise.rules:
         for case, x in zip(cases, seen):
             if sentence := _broken(rule, case, x):
@@ -80,14 +80,16 @@ def _broken(rule: Rule, case: Case, x: Any) -> str | None:
 
 def _first_difference(
     exercise: Exercise, cases: Sequence[Case], seen: Sequence[Any], known: Known
-) -> tuple[Case, Any, Difference | None] | None:
+) -> tuple[Case, Any, Difference | None, int] | None:
+    """The first case that went wrong, what was seen, its difference (None for an exception), and how many went wrong."""
     wants = [None] * len(cases) if exercise.right is None else known.seen(exercise, exercise.right)
+    found = []
     for case, x, want in zip(cases, seen, wants, strict=True):
         if isinstance(x, Raised) and not isinstance(want, Raised):
-            return case, x, None
-        if exercise.right is not None and (gap := _gap(exercise, x, want)):
-            return case, x, gap
-    return None
+            found.append((case, x, None))
+        elif exercise.right is not None and (gap := _gap(exercise, x, want)):
+            found.append((case, x, gap))
+    return (*found[0], len(found)) if found else None
 
 
 def _gap(exercise: Exercise, x: Any, want: Any) -> Difference | None:
@@ -108,20 +110,17 @@ def _mistake(exercise: Exercise, seen: Sequence[Any], known: Known) -> Mistake |
     return None
 
 
-def _untold(gap: Difference) -> str:
+def _untold(gap: Difference, wrong: int, cases: int) -> str:
     """What can be said of a difference that no known mistake explains."""
-    if gap.came.startswith("a number (float)") and gap.wanted.startswith("a whole number"):
-        return "the result has to be a whole number: divide with //, or round on purpose"
-    if gap.came.startswith("None"):
-        return "nothing came back: is there a return?"
-    kinds = ("shape", "dtype", "a ", "something", "keys", "True or False", "text")
-    if gap.came.startswith(kinds) or gap.wanted.startswith(kinds):
-        return "the result is of another kind or shape than wanted"
-    return "the result is not the right one"
+    if gap.reason:
+        return f"the result is of another kind or shape than wanted: {gap.reason}"
+    return "the result is not the right one" + (f" in {wrong} of {cases} cases; this is the first" if cases > 1 else "")
 
 
 def _told(raised: Raised) -> str:
     if raised.kind == "Unfit":
         return raised.message
     told = f"your code raised {raised.kind}: {raised.message}" if raised.message else f"your code raised {raised.kind}, without a message"
+    if raised.kind == "TypeError" and "positional argument" in raised.message and not raised.place:
+        told += ": keep the arguments as the exercise gives them"
     return f"{told} ({raised.place})" if raised.place else told

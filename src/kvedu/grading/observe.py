@@ -9,6 +9,7 @@ import random
 import traceback
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from kvedu.grading.fresh import Fresh
 from kvedu.grading.plain import plain
 from kvedu.grading.time_limit import TimeUp, time_limit
 
-OURS = kvedu.grading.__path__[0]
+NOT_THEIRS = (str(Path(kvedu.grading.__path__[0]).parent), "site-packages", "/lib/python")
 LONGEST = 300
 
 
@@ -78,6 +79,8 @@ def outcomes(exercise: Exercise, answer: Any, seed: int) -> list[Any]:
 
 
 def _one(exercise: Exercise, answer: Any, case: Case) -> Any:
+    if not callable(answer):
+        return Raised("Unfit", f"a function or class was wanted, {type(answer).__name__} came; give it itself, do not call it")
     given = deepcopy(case.args)
     try:
         result = plain(exercise.observe(answer, *given))
@@ -101,12 +104,12 @@ def _message(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line that is neither the library's nor the grader's."""
-    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        file = frame.f_code.co_filename
-        if not file.startswith(OURS) and "site-packages" not in file and "/kvedu/" not in file and "/lib/python" not in file:
-            text = linecache.getline(file, line).strip()
-            return f"line {line} of {frame.f_code.co_name}: {text}" if text else f"line {line} of {frame.f_code.co_name}"
+    """The line of the answer itself: the outermost that is neither the library's nor the grader's."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        code = frame.f_code
+        if not any(part in code.co_filename for part in NOT_THEIRS):
+            text = linecache.getline(code.co_filename, line).strip()
+            return f"line {line} of {code.co_name}" + (f": {text}" if text else "")
     return ""
 
 
