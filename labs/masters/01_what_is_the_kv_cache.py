@@ -14,7 +14,10 @@
 # # Lab 1 · What is the KV cache
 #
 # You will write the cached step and hold it against the loop without memory, count what the cache saves, and find a bug
-# that hides until a sequence has 257 tokens. Chapter 1 has the story; this lab needs about 60 minutes.
+# that hides until a sequence has 257 tokens. Chapter 1 has the story; this lab needs about 60 minutes and a CPU.
+#
+# Under each exercise stands a check; it says what is wrong, not only that something is. `kvedu.progress()` shows what you
+# have done.
 #
 # The letters are the book's: **T** new tokens, **S** cached and new ones together, **H** query heads, **K** KV heads,
 # **G** = H / K queries that share a KV head, **D** head size, **M** model width. A name ends in its axes: `k_SKD` has
@@ -420,7 +423,8 @@ print(f"after 250 tokens of a story, 12 more: {'equal' if right == mended else '
 # rows and must now hold `wanted`, more than that; how many rows does the new one get?
 #
 # Rules: never more than one and a half times what is wanted, plus 16 rows. Up to 100,000 tokens, appended one by one, at
-# most 3 rows may be copied for each token at the end.
+# most 3 rows may be copied for each token at the end. Within the rules, how few rows can you copy? The last cell keeps a
+# board of your own runs.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -452,6 +456,7 @@ for wanted in range(1, 1_001):
     if wanted > rows:
         copied, rows = copied + rows, rows_for(rows, wanted)
 print(f"1,000 tokens: ConcatCache copies {cache.bytes_copied // row:,} rows, a chunk of 256 {sum(range(0, 1_000, 256)):,}, your rule {copied:,}")
+kvedu.leaderboard("lab01.rows_for", rows_copied=copied, rows_reserved=rows)
 
 # %% [markdown] tags=["solution"]
 # Growing by a factor of 1.5 copies about two rows per token in all, whatever n is: 1 + 2/3 + (2/3)² + … = 3 times the last

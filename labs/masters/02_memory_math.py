@@ -14,7 +14,11 @@
 # # Lab 2 · KV cache memory math
 #
 # You will write the formula that sizes every KV cache, hold it against caches that exist, take three wrong calculators
-# apart, and work out how many users a GPU can serve. Chapter 2 has the story; this lab needs about 45 minutes.
+# apart, and work out how many users a GPU can serve. Chapter 2 has the story; this lab needs about 45 minutes
+# and a CPU.
+#
+# Under each exercise stands a check; it says what is wrong, not only that something is. `kvedu.progress()` shows what you
+# have done.
 #
 # The letters are the book's: **L** layers, **H** query heads, **K** KV heads, **G** = H / K queries that share a KV head,
 # **D** head size, **M** model width.

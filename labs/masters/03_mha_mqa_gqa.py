@@ -15,7 +15,10 @@
 #
 # You will read from a published configuration how its heads share keys, write attention that shares them without a copy,
 # merge the heads of a trained layer, and find out which of three attentions is wrong. Chapter 3 has the story; this lab
-# needs about 60 minutes.
+# needs about 60 minutes and a CPU.
+#
+# Under each exercise stands a check; it says what is wrong, not only that something is. `kvedu.progress()` shows what you
+# have done.
 #
 # The letters are the book's: **H** query heads, **K** KV heads, **G** = H / K queries that share a KV head, **D** head
 # size, **S** cached tokens, **M** model width, **L** layers. Query head h reads KV head h // G.
@@ -319,3 +322,21 @@ kvedu.check("lab03.hides", hides)
 # *a* divides by the number of KV heads instead of by the group's size. It is right whenever both are the same, as in SmolLM2 with
 # its 9 = 3 × 3 heads, in models with H = 4 and K = 2, or 16 and 4. *c* tiles: 0, 1, 2, 0, 1, 2. Nothing between MHA and MQA hides that, so
 # one GQA model in the tests is enough; for *a* it has to be one with K ≠ G.
+
+# %% [markdown]
+# ## Challenge · Fewest bytes, nearly the same text (optional)
+#
+# **Outcome:** a choice of layers to merge, held against the model · **Difficulty:** ●●○ · **Time:** 15 min
+#
+# A layer whose KV heads are merged keeps a third of its cache. Which layers do you merge, so that the page's perplexity rises by at
+# most a tenth? Change the list and run the cell again; the board keeps your own runs, the fewest bytes per token first. (Exercise 3
+# must be done.)
+
+# %% tags=["measure"]
+chosen = [28, 29]
+config = model.config
+kept_bytes = 4 * config.D * sum(1 if layer in chosen else config.K for layer in range(config.L))
+within = perplexity_with_merged(chosen) <= 1.1 * trained
+print(f"{len(chosen)} layers merged: {kept_bytes:,} bytes per token in bf16; perplexity within a tenth: {within}")
+if within:
+    print(kvedu.leaderboard("lab03.fewest_bytes", label=str(chosen), bytes_per_token=kept_bytes))

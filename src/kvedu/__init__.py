@@ -29,6 +29,7 @@ _HOME = {
     "KveduError": "kvedu.errors",
     "check": "kvedu.grading.check",
     "progress": "kvedu.grading.progress",
+    "leaderboard": "kvedu.grading.leaderboard",
 }
 
 __version__ = "0.1.0"
