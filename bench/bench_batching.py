@@ -6,7 +6,7 @@ No model runs: step times are the roofline's for Llama-3-8B on named GPUs. Promp
 in ``reply_lengths.json``, drawn anew with a seed; all requests come at once, and rates are taken while a line waits.
 
 ``slots``: static and continuous with the same number of slots and room for all; beside the stored lengths those of
-published workloads (``kvedu.engine.mixes``). ``stack``: from static batches that reserve a whole context for each sequence upwards, one change at a
+published workloads (``kvedu.engine.mixes``), as they are and with all but 16 tokens of each prompt found in the cache. ``stack``: from static batches that reserve a whole context for each sequence upwards, one change at a
 time; ``alone`` is one request at a time.
 """
 
@@ -62,6 +62,8 @@ def slots_part() -> list[dict[str, object]]:
     kinds = {"this model's answers": drawn}
     for mix in (AZURE_CONVERSATION, AZURE_CODE, SHAREGPT4):
         kinds[mix.name] = partial(made_up, mix.prompt, mix.output)
+    for mix in (AZURE_CONVERSATION, AZURE_CODE):
+        kinds[f"{mix.name}, prompts reused"] = partial(made_up, uniform(16, 16), mix.output)
     kinds |= {"uniform": partial(made_up, uniform(100, 300), uniform(1, 399)), "all alike": partial(made_up, uniform(200, 200), uniform(200, 200))}
     rows = []
     for name, kind in kinds.items():
@@ -81,7 +83,7 @@ def slots_part() -> list[dict[str, object]]:
                 "steps_ratio": (s_steps / s_tokens) / (c_steps / c_tokens),
                 "seconds_ratio": (s_time / s_tokens) / (c_time / c_tokens),
             })  # fmt: skip
-            print("{lengths:22s} {batch:4d}  formula {formula:5.2f}  steps {steps_ratio:5.2f}  seconds {seconds_ratio:5.2f}  "
+            print("{lengths:40s} {batch:4d}  formula {formula:5.2f}  steps {steps_ratio:5.2f}  seconds {seconds_ratio:5.2f}  "
                   "used {static_utilization:.0%} {continuous_utilization:.0%}".format(**rows[-1]), flush=True)  # fmt: skip
     return rows
 

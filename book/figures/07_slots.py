@@ -17,7 +17,7 @@ BEGINNINGS = (
     "Two plus two is", "The largest planet is", "Dogs are known for", "A haiku is",
     "The sun rises in the", "The first man on the Moon was", "Bread is made from", "At night the sky is",
 )  # fmt: skip
-WANTED = (4, 2, 10, 3, 5, 1, 7, 2, 3, 9, 2, 4)
+WANTED = (4, 2, 10, 3, 4, 1, 5, 2, 2, 6, 1, 3)
 """New tokens of each; the first four are the example of the document that the chapter follows."""
 
 
