@@ -12,8 +12,7 @@
 4. ``speed``: 10,000 requests of 200 tokens in and 200 out on average, Llama-3-8B on an H200: CPU seconds of one core, of
    which the promise is less than 60.
 
-``--cpu-clock`` counts this process's CPU seconds, idle time skipped: for a machine that others use too. Run it
-with one thread then (OMP_NUM_THREADS=1).
+``--cpu-clock`` counts this process's CPU seconds on one thread, idle time skipped: for a machine that others use too.
 """
 
 from __future__ import annotations
@@ -144,6 +143,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--requests", type=int, default=100, help="of the workload over time")
     options = parser.parse_args(argv)
     source = time.process_time if options.cpu_clock else time.perf_counter
+    if options.cpu_clock:
+        torch.set_num_threads(1)
     dtype, why = fast_dtype("cpu")
     name = {torch.bfloat16: "bf16", torch.float32: "fp32"}[dtype]
     hw = machine.measure(dtypes=(name,))
@@ -161,11 +162,11 @@ def main(argv: list[str]) -> int:
     print(
         f"a step: {1e3 * step.overhead_seconds:.2f} ms + {1e3 * step.sequence_seconds:.2f} ms a sequence + "
         + " + ".join(f"{step.slower[part]:.2f} x {part}" for part in PARTS)
-        + f"; off by {fit[len(fit) // 2]:.0%} (median of {len(fit)} kinds of steps), {fit[-1]:.0%} at most"
+        + f", bandwidth x {step.bandwidth_factor:.2g}; off by {fit[len(fit) // 2]:.0%} (median of {len(fit)} kinds of steps), {fit[-1]:.0%} at most"
     )
     values: dict[str, object] = {
         "clock": "CPU seconds" if options.cpu_clock else "seconds", "threads": torch.get_num_threads(),
-        "overhead_s": step.overhead_seconds, "sequence_s": step.sequence_seconds, "slower": dict(step.slower),
+        "overhead_s": step.overhead_seconds, "sequence_s": step.sequence_seconds, "slower": dict(step.slower), "bandwidth_factor": step.bandwidth_factor,
         "fit_error_median": fit[len(fit) // 2], "requests_per_s": rate,
     }  # fmt: skip
     blocks = CACHE_TOKENS // PAGE

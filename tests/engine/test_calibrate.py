@@ -59,7 +59,7 @@ def test_the_coefficients_are_found(monkeypatch, overhead, per_sequence, slower)
     found = calibration.fit()
     assert found.overhead_seconds == pytest.approx(overhead, abs=1e-6)
     assert found.sequence_seconds == pytest.approx(per_sequence, abs=1e-7)
-    assert found.slower == pytest.approx(slower, abs=1e-4)
+    assert found.slower == pytest.approx(slower, abs=1e-4) and found.bandwidth_factor == 1
     assert max(map(abs, found.errors)) < 1e-3
 
 

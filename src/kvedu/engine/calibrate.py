@@ -4,7 +4,8 @@ A step is predicted as
 
     overhead + per_sequence x sequences + slower["matrices"] x its roofline time + ... attention ... + ... head
 
-where the roofline times come from the machine's measured rates, so a factor of 1 is the limit itself. The
+where the roofline times come from the machine's measured rates, so a factor of 1 is the limit itself. Reading
+and computing are not slowed down alike, so the bandwidth has a factor of its own, which moves the roofline's knee. The
 coefficients are fitted to steps that the calibration makes up: prompts of random ids in a few sizes, decodes of a few
 batch sizes. No workload is looked at.
 """
@@ -12,7 +13,7 @@ batch sizes. No workload is looked at.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from random import Random
 from typing import Callable, Hashable, Iterator, Mapping, Sequence as Seq
@@ -33,6 +34,8 @@ PARTS = ("matrices", "attention", "head")
 SHAPES = ((1, 16), (1, 64), (1, 192), (1, 512), (4, 256), (8, 64), (16, 128), (40, 32))
 """Batches that are run: (prompts at once, tokens of each)."""
 
+BANDWIDTH_FACTORS = tuple(2 ** (i / 2) for i in range(-5, 8))
+
 
 @dataclass(frozen=True)
 class Calibrated:
@@ -41,8 +44,10 @@ class Calibrated:
     parts: Callable[[Plan], dict[str, float]]
     overhead_seconds: float
     sequence_seconds: float
+    bandwidth_factor: float
+    """What the measured bandwidth is multiplied with before the limits are worked out."""
     slower: Mapping[str, float]
-    """How many times longer a part takes than the machine's limits allow."""
+    """How many times longer a part takes than these limits allow."""
     errors: tuple[float, ...]
     """Predicted over measured, less 1, of each step that the fit saw."""
 
@@ -71,7 +76,7 @@ class Calibration:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.model, self.shapes, self.decodes, self.clock = model, shapes, decodes, clock
-        self.parts = roofline_parts(model.config, hw, dtype)
+        self.hw, self.dtype = hw, dtype
         self._seen: dict[Hashable, list[tuple[float, Plan]]] = {}
         list(_steps(model, clock, *shapes[0], decodes))  # the first steps of a process are slower
 
@@ -86,12 +91,17 @@ class Calibration:
     def fit(self) -> Calibrated:
         """Coefficients of 0 or more with the least sum of squared relative errors. Raises ``KveduError`` before a round."""
         steps = [sorted(seen, key=itemgetter(0))[len(seen) // 2] for seen in self._seen.values()]
-        measured = [seconds for seconds, _ in steps]
-        rows = [_features(self.parts, plan) for _, plan in steps]
+        fits = (self._fit(steps, factor) for factor in BANDWIDTH_FACTORS)
+        return min(fits, key=lambda fit: sum(error**2 for error in fit.errors))
+
+    def _fit(self, steps: list[tuple[float, Plan]], factor: float) -> Calibrated:
+        hw = replace(self.hw, bandwidth=self.hw.bandwidth * factor)
+        parts, measured = roofline_parts(self.model.config, hw, self.dtype), [seconds for seconds, _ in steps]
+        rows = [_features(parts, plan) for _, plan in steps]
         weights = _fit(rows, measured)
         predicted = [sum(w * x for w, x in zip(weights, row)) for row in rows]
         errors = tuple(p / m - 1 for p, m in zip(predicted, measured))
-        return Calibrated(self.parts, weights[0], weights[1], dict(zip(PARTS, weights[2:])), errors)
+        return Calibrated(parts, weights[0], weights[1], factor, dict(zip(PARTS, weights[2:])), errors)
 
 
 def _steps(
