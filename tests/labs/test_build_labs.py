@@ -190,3 +190,12 @@ def test_no_machine_of_ours_is_named() -> None:
     for path in [*(ROOT / "labs").glob("*.ipynb"), *(ROOT / "labs" / "solutions").glob("*.ipynb")]:
         text = path.read_text("utf-8")
         assert str(ROOT) not in text and str(Path.home()) + "/" not in text and "/tmp/" not in text, path.name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "labs" / "solutions").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_committed_solution_is_compared_for_the_most_part(path: Path) -> None:
+    """Every code cell was run, at most a fifth of them is not compared, and the file is small."""
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in cells)
+    assert sum("nbval-ignore-output" in cell.metadata.get("tags", []) for cell in cells) <= len(cells) / 5
+    assert path.stat().st_size < 200_000
