@@ -1,24 +1,28 @@
 """The simulator: the engine's own scheduler, so its promises hold; and times that can be worked out."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from engines import engine_of, run_out
 from kvedu.analysis.cost import step_time
 from kvedu.analysis.hardware import hardware
 from kvedu.analysis.known_models import known_model
 from kvedu.caches.prefix_hash import HashReuse
 from kvedu.caches.prefix_radix import RadixReuse
 from kvedu.engine.metrics import output_tokens_per_second, preemptions, prefix_hits, slot_utilization, timings
-from kvedu.engine.scheduler import Plan, Scheduler, Work, static
+from kvedu.engine.order import LongestPrefix, by_priority, static
+from kvedu.engine.scheduler import Plan, Scheduler, Work
 from kvedu.engine.sequence import Sequence
 from kvedu.engine.simulate import PlannedBlocks, blocks_beside_weights, roofline_seconds, simulate
-from kvedu.engine.trace import Ended, Stepped
+from kvedu.engine.trace import Arrived, Ended, Stepped
 from kvedu.engine.workload import Arrival, agents, closed, conversations, independent, lognormal, poisson, uniform
 from kvedu.errors import CacheFull, KveduError, RequestError
 from kvedu.model.completion import Run
 from kvedu.model.request import Request
 from kvedu.model.sampling import Sampling
+from tiny import tiny_config, tiny_model
 
 
 def by_tokens(plan):
@@ -35,6 +39,27 @@ def assert_all_done(trace, arrivals):
     assert [row.request for row in rows] == list(range(len(arrivals)))
     assert all(len(row.token_seconds) == a.max_new_tokens and row.reason == "length" for row, a in zip(rows, arrivals))
     assert trace.of(Stepped)[-1].blocks_in_use == 0 and trace.of(Stepped)[-1].waiting == 0
+
+
+@pytest.mark.parametrize("reuse", [None, HashReuse, RadixReuse])
+@pytest.mark.parametrize("n_blocks", [16, 200])
+@pytest.mark.parametrize("policy", [{}, {"chunk": 5}, {"admit": static}, {"order": by_priority}, {"order": LongestPrefix(2)}])
+def test_plans_are_those_of_the_real_engine(reuse, n_blocks, policy):
+    """Where no time is involved, step for step: who runs, how many tokens, who was let in or sent back, what was reused."""
+    model, rng = tiny_model(tiny_config(L=1)), random.Random(4)
+    stems = [[rng.randrange(97) for _ in range(12)] for _ in range(2)]
+    prompts = [rng.choice(stems) + [rng.randrange(97) for _ in range(rng.randint(1, 20))] for _ in range(14)]
+    arrivals = [Arrival(0.0, tuple(p), rng.randint(1, 25), priority=rng.randint(0, 2)) for p in prompts]
+    engine = engine_of(model, pages=n_blocks, page_size=4, reuse=reuse, max_running=5, token_budget=24, **policy)
+    for a in arrivals:
+        engine.add(a.prompt_ids, max_new_tokens=a.max_new_tokens, priority=a.priority, arrived=0.0)
+    run_out(engine)
+    trace = simulate(
+        arrivals, by_tokens, n_blocks=n_blocks, page_size=4, reuse=reuse, max_running=5, token_budget=24, **policy
+    )
+    events = [[replace(e, time=0.0, **({"start": 0.0} if isinstance(e, Stepped) else {})) for e in t.events] for t in (engine.trace, trace)]
+    assert [e for e in events[0] if not isinstance(e, Arrived)] == [e for e in events[1] if not isinstance(e, Arrived)]
+    assert (preemptions(trace) > 0) == (n_blocks == 16)
 
 
 @pytest.mark.parametrize("reuse", [None, HashReuse, RadixReuse])
