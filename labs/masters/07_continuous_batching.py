@@ -78,9 +78,9 @@ print(f"the four of chapter 7: {steps} steps, {wasted} of {steps * 4} places was
 # **Outcome:** how many times as many steps static batching takes, without a run · **Difficulty:** ●●○ · **Time:** 15 min
 #
 # Now the line never ends, and the lengths of the people in it are drawn at random from a list: each entry is equally likely, every time
-# anew. A static batch of `slots` lasts as long as the longest of its draws. A continuous server wastes nothing, so the same tokens take it
-# `slots` times the mean length, divided by `slots`: the mean. Write `steps_ratio(lengths, slots)`: mean length of a batch over mean length
-# of a sequence. It is to be exact, so do not roll dice.
+# anew. A static batch of `slots` sequences lasts as long as the longest of its draws. A continuous server wastes no slot, so the same tokens take
+# it, on average, as many steps as a sequence has tokens. Write `steps_ratio(lengths, slots)`: the mean of the longest of `slots` draws, over the
+# mean length. It is to be exact, so do not roll dice.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
