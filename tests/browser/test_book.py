@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from playwright.sync_api import TimeoutError
 
 from .axe import serious_findings
 from .test_pages import PAGES
@@ -49,22 +50,36 @@ def test_weight(page: str, browser: Any, origins: dict[str, str], pages: Path, r
     """A chapter with all it loads: at most 4 MB, 1.5 MB when packed. The first paint is measured and told."""
     context = browser.new_context()
     tab = context.new_page()
-    client = context.new_cdp_session(tab)
-    client.send("Network.enable")
-    client.send("Network.emulateNetworkConditions", SLOW)
     asked: set[str] = set()
     tab.on("request", lambda request: asked.add(request.url))
-    tab.goto(f"{origins['http']}/{page}", wait_until="load", timeout=120_000)
+    tab.goto(f"{origins['http']}/{page}", wait_until="load")
     tab.wait_for_timeout(300)
-    paint = tab.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
+    context.close()
     bodies = {url: (pages / urlsplit(url).path.lstrip("/")).read_bytes() for url in asked if url.startswith(origins["http"])}
     raw = sum(map(len, bodies.values()))
     packed = sum(len(gzip.compress(body)) for body in bodies.values())
-    context.close()
+    paint = first_paint(browser, f"{origins['http']}/{page}")
     record_property("weight", {"page": page, "raw_mb": raw / MB, "gzip_mb": packed / MB, "first_paint_ms": paint})
-    print(f"{page}: {raw / MB:.2f} MB, {packed / MB:.2f} MB packed, first paint after {paint or 0:.0f} ms on 10 Mbit/s")
+    print(f"{page}: {raw / MB:.2f} MB, {packed / MB:.2f} MB packed, first paint after {paint:.0f} ms on 10 Mbit/s")
     heavy = sorted(((len(body), url.rsplit("/", 1)[-1]) for url, body in bodies.items()), reverse=True)[:4]
     assert raw <= 4 * MB and packed <= 1.5 * MB, f"{page}: {raw} bytes, {packed} packed; heaviest: {heavy}"
+
+
+def first_paint(browser: Any, address: str) -> float:
+    """Milliseconds to the first paint on a slow connection with an empty cache; 0 where it could not be measured."""
+    context = browser.new_context()
+    tab = context.new_page()
+    client = context.new_cdp_session(tab)
+    client.send("Network.enable")
+    client.send("Network.emulateNetworkConditions", SLOW)
+    try:
+        tab.goto(address, wait_until="domcontentloaded", timeout=20_000)
+        tab.wait_for_timeout(200)
+        return tab.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0")
+    except TimeoutError:  # a busy machine: it is told, not asserted
+        return 0.0
+    finally:
+        context.close()
 
 
 def test_the_site_is_small(pages: Path) -> None:
