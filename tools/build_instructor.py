@@ -1,7 +1,8 @@
 """Build what a teacher needs to run a course: ``python tools/build_instructor.py [--out FOLDER]``.
 
 ``nbgrader/`` is a course folder with the source of each assignment, ``gradescope/labNN.zip`` an autograder
-to upload, ``container/`` a recipe that grades a folder of submissions without a network.
+to upload, ``container/`` a recipe that grades a folder of submissions without a network, ``exam/`` a mixed exam with
+answers and flashcards for Anki (``python tools/exam.py --seed 2`` draws another).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import exam
 import nbformat
 from labs_master import read_master
 from nbgrader_course import CONFIG, source_version
@@ -26,7 +28,7 @@ EXECUTABLE = 0o755
 
 
 def main() -> int:
-    """Build all three."""
+    """Build all of it."""
     parser = argparse.ArgumentParser(description="Build the files for a course.")
     parser.add_argument("--out", type=Path, default=ROOT / "_build" / "instructor")
     out = parser.parse_args().out.resolve()
@@ -38,6 +40,7 @@ def main() -> int:
     for lab in masters:
         build_gradescope(out / "gradescope" / f"{lab}.zip", lab, wheel)
     build_container(out / "container", wheel)
+    exam.write(out / "exam", seed=1)
     for path in sorted(out.rglob("*")):
         if path.is_file():
             print(path.relative_to(out))
