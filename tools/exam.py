@@ -33,11 +33,17 @@ DECK = 2_059_400_110
 
 @dataclass(frozen=True)
 class Item:
-    """A question and its place: chapter and number."""
+    """A question and its place: chapter and number. ``before`` is the question that it follows on, if it does."""
 
     chapter: int
     number: int
     question: Question
+    before: str = ""
+
+    @property
+    def ask(self) -> str:
+        """What is asked, complete by itself."""
+        return f"({self.before}) {self.question.ask}" if self.before else self.question.ask
 
     @property
     def name(self) -> str:
@@ -52,7 +58,11 @@ def all_items(folder: Path = ROOT / "book" / "questions") -> list[Item]:
         spec = importlib.util.spec_from_file_location(f"questions_{path.stem}", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        items += [Item(int(path.stem), number, question) for number, question in enumerate(module.QUESTIONS, 1)]
+        last = ""
+        for number, question in enumerate(module.QUESTIONS, 1):
+            follows = question.ask.startswith("And ")
+            items.append(Item(int(path.stem), number, question, last if follows else ""))
+            last = last if follows else question.ask
     return items
 
 
@@ -77,7 +87,7 @@ def paper(drawn: list[Item], seed: int) -> tuple[str, str]:
     asked, told = [f"# Exam {seed}\n\n{len(drawn)} questions.\n"], [f"# Exam {seed}, answers\n"]
     for place, item in enumerate(drawn, 1):
         lines, answer = _posed(item.question, chance)
-        asked.append("\n".join([f"**{place}.** {item.question.ask}", "", *lines]) + "\n")
+        asked.append("\n".join([f"**{place}.** {item.ask}", "", *lines]) + "\n")
         told.append(f"**{place}.** {answer} *({item.name})*\n")
     return "\n".join(asked), "\n".join(told)
 
@@ -103,8 +113,8 @@ def deck(items: list[Item]) -> genanki.Deck:
     for item in items:
         options = [f"<li>{mark(option.text)}</li>" for option in getattr(item.question, "shown", ())]
         options += [f"<li>{mark(step)}</li>" for step in sorted(getattr(item.question, "steps", ()))]
-        front = mark(item.question.ask) + (f"<ul>{''.join(options)}</ul>" if options else "")
-        guid = sha256(item.question.ask.encode()).hexdigest()[:16]
+        front = mark(item.ask) + (f"<ul>{''.join(options)}</ul>" if options else "")
+        guid = sha256(item.ask.encode()).hexdigest()[:16]
         tags = [f"chapter-{item.chapter:02}", type(item.question).__name__.lower()]
         made.add_note(genanki.Note(model=MODEL, fields=[front, mark(item.question.answer_text)], guid=guid, tags=tags))
     return made

@@ -63,3 +63,9 @@ def test_anki_can_read_the_deck(tmp_path: Path) -> None:
         assert len(notes) == len(ITEMS) == database.execute("select count(*) from cards").fetchone()[0]
     assert all(len(fields.split("\x1f")) == 2 and all(fields.split("\x1f")) for (fields,) in notes)
     assert (tmp_path / "exam-3.md").is_file() and (tmp_path / "exam-3-answers.md").is_file()
+
+
+def test_a_follow_up_brings_its_question_along() -> None:
+    (item,) = [item for item in ITEMS if item.question.ask == "And without a cache?"]
+    assert item.ask.startswith("(A prompt of 500 tokens") and item.ask.endswith("And without a cache?")
+    assert not [item.name for item in ITEMS if item.ask.startswith("And ")]
