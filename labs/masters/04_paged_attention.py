@@ -194,7 +194,9 @@ class PagedOnMine(Cache):
 model = kvedu.load("smollm2-135m", dtype=torch.float32, device="cpu")
 tokenizer = model.tokenizer
 prompts = [tokenizer.chat([{"role": "user", "content": q}]) for q in ("Why is the sky blue?", "What causes tides?")]
-cache = PagedOnMine(model.config, BlockAllocator(n_blocks=30, C=4), 30)
+mine = BlockAllocator(n_blocks=30, C=4)
+mine.open("a try"), mine.grow("a try", 5), mine.close("a try")
+cache = PagedOnMine(model.config, mine, 30)
 seqs, new, made = [cache.add() for _ in prompts], list(prompts), [[], []]
 for _ in range(10):
     with cache.step({seq: len(ids) for seq, ids in zip(seqs, new)}) as view:
