@@ -119,6 +119,7 @@ def special(maker: Maker, other_lab: str) -> dict[str, Callable[[], Made]]:
         "starter": lambda: maker.made("starter", untouched(maker.lab), frozenset()),
         "no check cells": lambda: maker.made("no check cells", [cell for cell in cells if "kvedu.check(" not in cell]),
         "a busy cell": lambda: maker.made("a busy cell", before(cells, last, "while True:\n    pass")),
+        "busy after a check": lambda: maker.made("busy after a check", [*cells, f"kvedu.check('{names[0]}', {learner_name(names[0])})\nwhile True:\n    pass"]),
         "a cell that never ends": lambda: maker.made(
             "a cell that never ends", before(cells, last, "import time\nwhile True:\n    try:\n        time.sleep(9)\n    except BaseException:\n        pass"),
             first_done, "cut off"),

@@ -170,6 +170,20 @@ def test_a_long_sleep_is_cut_off_by_the_clock() -> None:
         time.sleep(20)
 
 
+def test_limits_can_be_nested() -> None:
+    """A check inside a cell must not switch the cell's own limit off."""
+    with pytest.raises(TimeUp), time_limit(0.2):
+        with time_limit(5):
+            pass
+        while True:
+            pass
+    with time_limit(5):
+        with pytest.raises(TimeUp), time_limit(0.05):
+            while True:
+                pass
+        assert signal.getitimer(signal.ITIMER_PROF)[0] > 1
+
+
 def test_the_time_limit_leaves_nothing_behind() -> None:
     before = signal.getsignal(signal.SIGALRM)
     with time_limit(5):

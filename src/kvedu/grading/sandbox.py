@@ -19,6 +19,8 @@ from kvedu.folders import cache_folder
 
 NEW_USER, NEW_PROCESSES, NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
 DIE_WITH_PARENT = 1
+MOST_TASKS = 256
+"""Processes and threads on top of those that the machine has now; a limit for anybody but root."""
 KEEP = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "KVEDU_MODEL_FILE", "SSL_CERT_FILE")
 
 
@@ -58,6 +60,8 @@ def enter(folder: Path, memory: int, seconds: float) -> Isolation:
     _limited(resource.RLIMIT_CPU, int(seconds) + 5)
     _limited(resource.RLIMIT_FSIZE, 256 * 1000**2)
     _limited(resource.RLIMIT_CORE, 0)
+    if sys.platform == "linux":
+        _limited(resource.RLIMIT_NPROC, _tasks_now() + MOST_TASKS)
     return Isolation(limit, network, processes)
 
 
@@ -92,6 +96,10 @@ def die_with_parent() -> None:
     """Ask the kernel to end this process when the one that forked it ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+
+
+def _tasks_now() -> int:
+    return int(Path("/proc/loadavg").read_text().split()[3].split("/")[1])
 
 
 def _size_now() -> int:

@@ -21,7 +21,7 @@ class TimeUp(BaseException):
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise ``TimeUp`` in this block after ``seconds`` of CPU time, or six times that on the clock.
 
-    Outside the main thread, and where the system has no interval timers, there is no limit.
+    Limits may be nested. Outside the main thread, and where the system has no interval timers, there is no limit.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
@@ -30,13 +30,17 @@ def time_limit(seconds: float) -> Iterator[None]:
     def ring(signum: int, frame: object) -> None:
         raise TimeUp
 
-    before = {number: signal.signal(number, ring) for number in (signal.SIGPROF, signal.SIGALRM)}
+    limits = {signal.ITIMER_PROF: seconds, signal.ITIMER_REAL: seconds * CLOCK_TIMES}
+    timers = {timer: signal.setitimer(timer, 0) for timer in limits}
+    handlers = {number: signal.signal(number, ring) for number in (signal.SIGPROF, signal.SIGALRM)}
     try:
-        signal.setitimer(signal.ITIMER_PROF, seconds, AGAIN)
-        signal.setitimer(signal.ITIMER_REAL, seconds * CLOCK_TIMES, AGAIN)
+        for timer, limit in limits.items():
+            signal.setitimer(timer, limit, AGAIN)
         yield
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in before.items():
+        for timer in limits:
+            signal.setitimer(timer, 0)
+        for number, handler in handlers.items():
             signal.signal(number, handler)
+        for timer, (left, again) in timers.items():  # an outer limit goes on, with what it had left
+            signal.setitimer(timer, left, again)
