@@ -228,3 +228,8 @@ def test_an_answer_that_remembers_fails_on_other_inputs() -> None:
     memory = [right_rows(*case.args) for case in ROWS.cases(Fresh(3))]
     assert graded(lambda x, more: memory[{4: 0, 1: 1, 2: 2}[len(x)]], seed=3).passed
     assert not graded(lambda x, more: memory[{4: 0, 1: 1, 2: 2}[len(x)]], seed=4).passed
+
+
+@pytest.mark.parametrize("value", [LyingInt(5), LyingTensor([1.0]), Liar(), type("Words", (str,), {})("a"), type("Row", (list,), {})([1])], ids=lambda v: type(v).__name__)
+def test_a_class_of_the_learners_own_never_gets_past_the_border(value: object) -> None:
+    assert isinstance(plain(value), Strange)
