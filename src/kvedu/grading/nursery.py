@@ -86,16 +86,15 @@ def run_locked(request: dict[str, Any], out: int, model: list[Any]) -> None:
 def _load() -> Any:
     import torch
 
-    import kvedu
+    from kvedu.model.load import load
 
-    return kvedu.load("smollm2-135m", dtype=torch.float32, device="cpu")
+    return load("smollm2-135m", dtype=torch.float32, device="cpu")
 
 
 def _give_once(model: Any) -> None:
     """The first ``kvedu.load`` of the lab's model gives the one in memory; any other load is a real one."""
     import torch
 
-    import kvedu
     import kvedu.model.load as home
 
     real: Callable[..., Any] = home.load
@@ -106,7 +105,7 @@ def _give_once(model: Any) -> None:
             return left.pop()
         return real(name, *args, **options)
 
-    home.load = kvedu.load = load
+    home.load = sys.modules["kvedu"].load = load
 
 
 def _exactly(control: socket.socket, size: int) -> bytes:
