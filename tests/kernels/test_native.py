@@ -74,7 +74,8 @@ def test_everything_works_without_them():
 def test_what_is_usable():
     x = torch.zeros(4, 6, dtype=torch.bfloat16)
     assert native.usable(x, x[:, :3])
-    assert not native.usable(x.float()) and not native.usable(x.T) and not native.usable(x.to("meta"))
+    assert native.usable(x.float()) and not native.usable(x, x.float()) and not native.usable(x.double())
+    assert not native.usable(x.T) and not native.usable(x.to("meta"))
     weight = torch.nn.Parameter(x)
     assert not native.usable(weight)
     with torch.no_grad():
@@ -82,12 +83,13 @@ def test_what_is_usable():
 
 
 @needs_native
+@pytest.mark.parametrize("dtype, step", [(torch.bfloat16, 2**-8), (torch.float32, 2**-22)])
 @pytest.mark.parametrize("rows, width", [(1, 576), (40, 33), (3, 1), (17, 64)])
-def test_rmsnorm(rows, width):
+def test_rmsnorm(rows, width, dtype, step):
     generator = torch.Generator().manual_seed(0)
-    x, weight = (torch.randn(*shape, generator=generator).to(torch.bfloat16) for shape in ((rows, width), (width,)))
-    exact = rmsnorm_reference(x.float(), weight.float(), 1e-5)
-    assert (rmsnorm(x, weight, 1e-5).float() - exact).abs().max() <= 2**-8 * exact.abs().max()
+    x, weight = (torch.randn(*shape, generator=generator).to(dtype) for shape in ((rows, width), (width,)))
+    exact = rmsnorm_reference(x.double().float(), weight.float(), 1e-5)
+    assert (rmsnorm(x, weight, 1e-5).float() - exact).abs().max() <= step * exact.abs().max()
 
 
 def test_rmsnorm_still_gives_gradients():
@@ -97,17 +99,18 @@ def test_rmsnorm_still_gives_gradients():
 
 
 @needs_native
+@pytest.mark.parametrize("dtype, step", [(torch.bfloat16, 2**-8), (torch.float32, 2**-16)])
 @pytest.mark.parametrize("N, H, K, D, dim", [(1, 9, 3, 64, 64), (30, 4, 2, 32, 12), (5, 2, 1, 8, 8), (3, 3, 3, 80, 80)])
-def test_rotation(N, H, K, D, dim):
+def test_rotation(N, H, K, D, dim, dtype, step):
     """Partial rotary and strided heads too, closer to the definition than bf16 tables are."""
     generator = torch.Generator().manual_seed(0)
-    qkv = torch.randn(N, H + 2 * K, D, generator=generator).to(torch.bfloat16)
+    qkv = torch.randn(N, H + 2 * K, D, generator=generator).to(dtype)
     q, k, _ = qkv.split((H, K, K), dim=1)
     rope, positions = RopeConfig(dim=dim, theta=10_000.0), torch.arange(N) * 37
     assert table_dtype(q, k) == torch.float32
     for got, x in zip(rotate_pair(q, k, *cos_sin(rope, positions, torch.float32)), (q, k)):
         exact = rotate_reference(x.float(), positions, rope)
-        assert (got.float() - exact).abs().max() <= 2**-8 * exact.abs().max()
+        assert (got.float() - exact).abs().max() <= step * exact.abs().max()
         assert torch.equal(got[..., dim:], x[..., dim:])
 
 

@@ -15,7 +15,7 @@ from kvedu.kernels.packed_linear import (
 from kvedu.kernels.panel_linear import panels_pay
 
 LAYOUTS = [("onednn", dtype) for dtype in (torch.float32, torch.bfloat16) if onednn_packs(dtype)]
-LAYOUTS += [("panels", torch.bfloat16)] if panels_pay(torch.bfloat16) else []
+LAYOUTS += [("panels", dtype) for dtype in (torch.float32, torch.bfloat16) if panels_pay(dtype)]
 needs_packing = pytest.mark.skipif(not LAYOUTS, reason="this CPU or wheel has no packed linear (no GPU needed)")
 
 
@@ -59,10 +59,11 @@ needs_panels = pytest.mark.skipif(not panels_pay(torch.bfloat16), reason="the na
 
 
 @needs_panels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("gated", [False, True])
-def test_a_row_gives_the_same_bits_in_every_batch(gated):
+def test_a_row_gives_the_same_bits_in_every_batch(gated, dtype):
     """What oneDNN does not promise: a product per row that no neighbour changes."""
-    x, w = numbers((300, 576), (640, 576), dtype=torch.bfloat16)
+    x, w = numbers((300, 576), (640, 576), dtype=dtype)
     packed = pack_gated(w) if gated else pack_linear(w)
     whole = packed(x)
     for n in (1, 2, 3, 7, 11, 12, 13, 25, 64, 241):
@@ -97,6 +98,13 @@ def test_silu_at_the_far_ends():
 def test_an_odd_width_is_left_to_onednn():
     (w,) = numbers((4, 5), dtype=torch.bfloat16)
     assert isinstance(pack_linear(w), OneDnnLinear)
+
+
+@needs_panels
+def test_another_dtype_is_refused():
+    x, w = numbers((2, 4), (4, 4), dtype=torch.float32)
+    with pytest.raises(ValueError, match="the weight is torch.float32, x is torch.bfloat16"):
+        pack_linear(w)(x.to(torch.bfloat16))
 
 
 def test_no_packing_off_the_cpu():

@@ -12,24 +12,24 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def scene(spec, H, K, D, C, seed=0, long_pages=False):
+def scene(spec, H, K, D, C, seed=0, long_pages=False, dtype=torch.bfloat16):
     """Sequences of (new, committed) tokens in shuffled pages of a pool that is otherwise NaN."""
     generator = torch.Generator().manual_seed(seed)
     needed = [-(-(new + old) // C) for new, old in spec]
     order = torch.randperm(sum(needed) + 3, generator=generator).tolist()
     shape = (len(order), K, C, D) if long_pages else (len(order), C, K, D)
-    k, v = (torch.full(shape, torch.nan, dtype=torch.bfloat16) for _ in "kv")
+    k, v = (torch.full(shape, torch.nan, dtype=dtype) for _ in "kv")
     k, v = (x.transpose(1, 2) if long_pages else x for x in (k, v))
     tables, rows, first, dense = [], [], 0, []
     for (new, old), n in zip(spec, needed):
         tables.append([order.pop() for _ in range(n)])
         rows.append((first, new, old))
         first += new
-        k_SKD, v_SKD = (torch.randn(old + new, K, D, generator=generator).to(torch.bfloat16) for _ in "kv")
+        k_SKD, v_SKD = (torch.randn(old + new, K, D, generator=generator).to(dtype) for _ in "kv")
         slots = torch.tensor([tables[-1][t // C] * C + t % C for t in range(old + new)])
         paged_write(k_SKD, v_SKD, k, v, slots)
         dense.append((k_SKD, v_SKD))
-    q = torch.randn(first, H, D, generator=generator).to(torch.bfloat16)
+    q = torch.randn(first, H, D, generator=generator).to(dtype)
     return q, k, v, PagedLayout.of(tables, rows), dense
 
 
@@ -57,6 +57,15 @@ def test_equals_the_definition(spec, H, K, D, C, window):
     assert (got - exact).abs().max().item() <= limit
 
 
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("H, K, D, C", [(9, 3, 64, 16), (4, 4, 16, 1), (8, 1, 80, 4), (5, 5, 34, 7)])
+@pytest.mark.parametrize("window", [None, 20])
+def test_equals_the_definition_in_fp32(spec, H, K, D, C, window):
+    q, k, v, layout, _ = scene(spec, H, K, D, C, dtype=torch.float32)
+    exact = paged_attention_reference(q, k, v, layout, window)
+    assert (paged_attention(q, k, v, layout, window) - exact).abs().max() < 3e-6
+
+
 def test_a_static_cache_is_one_long_page():
     q, k, v, layout, _ = scene([(4, 60), (1, 9)], 9, 3, 64, 70, long_pages=True)
     assert k.stride(1) == 64 and k.stride(2) == 70 * 64
@@ -64,10 +73,11 @@ def test_a_static_cache_is_one_long_page():
     assert (paged_attention(q, k, v, layout).float() - exact).abs().max() < 0.02
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("chunk", [1, 7, 32, 33, 64, 100])
-def test_the_bits_do_not_depend_on_the_chunks(chunk):
-    """CASES C049's root, for bf16: how a prompt is cut changes no bit of the result."""
-    q, k, v, layout, _ = scene([(300, 0)], 9, 3, 64, 16)
+def test_the_bits_do_not_depend_on_the_chunks(chunk, dtype):
+    """CASES C049's root: how a prompt is cut changes no bit of the result."""
+    q, k, v, layout, _ = scene([(300, 0)], 9, 3, 64, 16, dtype=dtype)
     whole = paged_attention(q, k, v, layout)
     parts = [
         paged_attention(q[i : i + chunk], k, v, PagedLayout(layout.tables, torch.tensor([[0, len(q[i : i + chunk]), i]])))

@@ -156,7 +156,7 @@ class StaticCache(Cache):
                 )
 
     def _write(self, view: StaticView, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:
-        if native.usable(k_NKD, v_NKD) and self.dtype == torch.bfloat16:
+        if native.usable(k_NKD, v_NKD, self.k[layer]):
             return paged_write(k_NKD, v_NKD, *self.pages[layer], view.slot_mapping)
         for x, new in ((self.k[layer], k_NKD), (self.v[layer], v_NKD)):
             if len(view.rows) == 1:  # one sequence: a slice, not an index

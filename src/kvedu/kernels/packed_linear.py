@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from kvedu.kernels.arena import Arena
-from kvedu.kernels.panel_linear import PanelWeight, panel_linear, panels_pay
+from kvedu.kernels.panel_linear import PanelWeight, panel_linear, panels_pay, step
 
 
 class Packed(Protocol):
@@ -51,13 +51,13 @@ def onednn_packs(dtype: torch.dtype) -> bool:
 
 def pack_linear(weight_OI: Tensor, bias_O: Tensor | None = None, arena: Arena | None = None) -> Packed:
     """The best layout here for ``x W^T + b``. Ask ``packing_pays`` first. ``arena``: where panels may lie."""
-    fits = panels_pay(weight_OI.dtype) and weight_OI.shape[1] % 2 == 0
+    fits = panels_pay(weight_OI.dtype) and weight_OI.shape[1] % step(weight_OI.dtype) == 0
     return PanelLinear(weight_OI, bias_O, arena=arena) if fits else OneDnnLinear(weight_OI, bias_O)
 
 
 def pack_gated(weight_FM: Tensor, bias_F: Tensor | None = None, arena: Arena | None = None) -> Packed:
     """The best layout here for ``silu(x G^T + b) * (x U^T + c)``; gate and up one after the other, ``[2F, M]``."""
-    fits = panels_pay(weight_FM.dtype) and weight_FM.shape[1] % 2 == 0
+    fits = panels_pay(weight_FM.dtype) and weight_FM.shape[1] % step(weight_FM.dtype) == 0
     return PanelLinear(weight_FM, bias_F, gated=True, arena=arena) if fits else OneDnnGated(weight_FM, bias_F)
 
 

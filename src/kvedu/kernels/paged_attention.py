@@ -69,7 +69,7 @@ def paged_attention(
         raise ValueError(f"the kernel wants K and V of equal strides, D even, H a multiple of K; got D={D}, H={H}, K={K}")
     q_NHD, out_NHD = q_NHD.contiguous(), q_NHD.new_empty((N, H, D))
     native.library().kvedu_attention(
-        q_NHD.data_ptr(), k_PCKD.data_ptr(), v_PCKD.data_ptr(), out_NHD.data_ptr(),
+        q_NHD.dtype is torch.float32, q_NHD.data_ptr(), k_PCKD.data_ptr(), v_PCKD.data_ptr(), out_NHD.data_ptr(),
         layout.tables.data_ptr(), layout.rows.data_ptr(), *layout.tables.shape,
         H, K, D, C, *k_PCKD.stride()[:3], window or 0, 1 / math.sqrt(D), torch.get_num_threads(),
     )  # fmt: skip
@@ -84,8 +84,8 @@ def paged_write(k_NKD: Tensor, v_NKD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, sl
     if native.usable(k_NKD, v_NKD, k_PCKD, v_PCKD) and _rows_dense(k_NKD, v_NKD) and k_PCKD.stride() == v_PCKD.stride():
         N, K, D = k_NKD.shape
         native.library().kvedu_write(
-            k_NKD.data_ptr(), v_NKD.data_ptr(), k_NKD.stride(0), v_NKD.stride(0), k_PCKD.data_ptr(), v_PCKD.data_ptr(),
-            slots_N.data_ptr(), N, K, D, k_PCKD.shape[1], *k_PCKD.stride()[:3], torch.get_num_threads(),
+            k_NKD.dtype is torch.float32, k_NKD.data_ptr(), v_NKD.data_ptr(), k_NKD.stride(0), v_NKD.stride(0),
+            k_PCKD.data_ptr(), v_PCKD.data_ptr(), slots_N.data_ptr(), N, K, D, k_PCKD.shape[1], *k_PCKD.stride()[:3], torch.get_num_threads(),
         )  # fmt: skip
         return
     for x, new in ((k_PCKD, k_NKD), (v_PCKD, v_NKD)):

@@ -28,8 +28,9 @@ def rmsnorm(x: Tensor, weight_M: Tensor, eps: float) -> Tensor:
     if native.usable(x, weight_M) and x.is_contiguous():
         out = torch.empty_like(x)
         native.library().kvedu_rmsnorm(
-            x.data_ptr(), weight_M.data_ptr(), out.data_ptr(), x.numel() // M, M, eps, torch.get_num_threads()
-        )
+            x.dtype is torch.float32, x.data_ptr(), weight_M.data_ptr(), out.data_ptr(), x.numel() // M, M, eps,
+            torch.get_num_threads(),
+        )  # fmt: skip
         return out
     both = torch.layer_norm(torch.cat((x, -x), dim=-1), (2 * M,), eps=eps)
     return both[..., :M] * weight_M

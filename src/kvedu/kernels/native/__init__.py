@@ -2,7 +2,7 @@
 
 The sources stand beside this file and say what they compute; ``panel_linear``, ``paged_attention``,
 ``rmsnorm`` and ``rope`` call them, and keep a PyTorch path for every machine without them. They take
-bf16 on an x86-64 CPU with AVX512-BF16 (Zen 4, Cooper Lake and later), on Linux with GCC 11 or later.
+bf16 and fp32 on an x86-64 CPU with AVX512-BF16 (Zen 4, Cooper Lake and later), on Linux with GCC 11 or later.
 ``KVEDU_NATIVE=0`` in the environment leaves them alone.
 """
 
@@ -32,11 +32,11 @@ FLAGS = (
 
 _P, _I, _N, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 SIGNATURES = {
-    "kvedu_linear": [_P] * 5 + [_I] * 3 + [_N] * 2,
-    "kvedu_attention": [_P] * 6 + [_I] * 10 + [_F, _N],
-    "kvedu_rmsnorm": [_P] * 3 + [_I] * 2 + [_F, _N],
-    "kvedu_rotate": [_P] * 2 + [_I] * 2 + [_P] * 4 + [_I] * 5 + [_N],
-    "kvedu_write": [_P] * 2 + [_I] * 2 + [_P] * 3 + [_I] * 7 + [_N],
+    "kvedu_linear": [_N] + [_P] * 5 + [_I] * 3 + [_N] * 2,
+    "kvedu_attention": [_N] + [_P] * 6 + [_I] * 10 + [_F, _N],
+    "kvedu_rmsnorm": [_N] + [_P] * 3 + [_I] * 2 + [_F, _N],
+    "kvedu_rotate": [_N] + [_P] * 2 + [_I] * 2 + [_P] * 4 + [_I] * 5 + [_N],
+    "kvedu_write": [_N] + [_P] * 2 + [_I] * 2 + [_P] * 3 + [_I] * 7 + [_N],
 }
 
 
@@ -54,10 +54,12 @@ def library() -> ctypes.CDLL | Unavailable:
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Whether the kernels can take these tensors: bf16 on the CPU, rows dense, and no gradient is asked for."""
-    graded = torch.is_grad_enabled()
+    """Whether the kernels can take these tensors: all bf16 or all fp32, on the CPU, rows dense, no gradient asked for."""
+    graded, dtype = torch.is_grad_enabled(), tensors[0].dtype
+    if dtype is not torch.bfloat16 and dtype is not torch.float32:
+        return False
     for x in tensors:
-        if x.dtype is not torch.bfloat16 or not x.is_cpu or x.stride(-1) != 1 or (graded and x.requires_grad):
+        if x.dtype is not dtype or not x.is_cpu or x.stride(-1) != 1 or (graded and x.requires_grad):
             return False
     return not isinstance(library(), Unavailable)
 
@@ -87,7 +89,7 @@ def _compiled() -> Path:
     compiler = shutil.which(os.environ.get("CXX") or "g++")
     if compiler is None:
         raise Unavailable("no C++ compiler is found; install g++")
-    files = [*sources(), Path(__file__).parent / "bf16.h"]
+    files = [*sources(), Path(__file__).parent / "kinds.h"]
     text = b"".join(path.read_bytes() for path in files) + repr((FLAGS, compiler, sorted(cpu_features()))).encode()
     target = cache_folder() / "native" / f"{hashlib.sha256(text).hexdigest()[:16]}.so"
     if not target.is_file():

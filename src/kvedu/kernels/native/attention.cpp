@@ -1,4 +1,4 @@
-// Attention of ragged new queries over keys and values that lie in pages: bf16 in and out, fp32 inside.
+// Attention of ragged new queries over keys and values that lie in pages: bf16 or fp32 in and out, fp32 inside.
 //
 // One item of work is a tile of a sequence's new tokens with some KV heads, and all query heads of each: K
 // and V are read once for all of them. Keys come in blocks of 64, always cut at multiples of 64 from the sequence's
@@ -13,7 +13,7 @@
 #include <limits>
 #include <vector>
 
-#include "bf16.h"
+#include "kinds.h"
 
 namespace {
 
@@ -25,9 +25,14 @@ int64_t padded(int64_t dim) { return (dim + 31) / 32 * 32; }
 
 __mmask32 first32(int64_t n) { return n >= 32 ? 0xffffffffu : (1u << n) - 1; }
 
+// 64 bytes of a row of n elements, zeros after the last.
+__m512i row64(const float *p, int64_t n) { return _mm512_castps_si512(load16(p, n)); }
+__m512i row64(const uint16_t *p, int64_t n) { return _mm512_maskz_loadu_epi16(first32(n), p); }
+
+template <typename T>
 struct Step {
-    const uint16_t *q, *k, *v;
-    uint16_t *out;
+    const T *q, *k, *v;
+    T *out;
     const int32_t *tables;  // [sequences, pages]
     const int64_t *rows;    // [sequences, 3]: first row in q, new tokens, committed tokens
     int64_t sequences, table_width, heads, kv_heads, dim, page_size, page_stride, token_stride, head_stride, window;
@@ -39,14 +44,14 @@ struct Item {
     int64_t head, heads;         // KV heads head .. head + heads - 1
 };
 
+template <typename T>
 struct Scratch {
-    std::vector<uint16_t> q, p;
-    std::vector<int32_t> k, v;  // pairs of bf16
+    std::vector<T> q, p, k, v;
     std::vector<float> sums, top, total;
 
     void fit(int64_t rows, int64_t dim) {
         q.resize(rows * dim), p.resize(ROWS * BLOCK);
-        k.resize(padded(dim) / 2 * BLOCK), v.resize(BLOCK / 2 * padded(dim));
+        k.resize(padded(dim) * BLOCK), v.resize(padded(dim) * BLOCK);
         sums.assign(rows * padded(dim), 0.0f), top.assign(rows, NEVER), total.assign(rows, 0.0f);
     }
 };
@@ -79,7 +84,8 @@ void transpose(__m512i r[16]) {
 }
 
 // Where a block's tokens lie, in elements from the first page; -1 after the last.
-void find(const Step &s, const Item &item, int64_t start, int n, int64_t at[BLOCK]) {
+template <typename T>
+void find(const Step<T> &s, const Item &item, int64_t start, int n, int64_t at[BLOCK]) {
     const int32_t *table = s.tables + item.sequence * s.table_width;
     int64_t page = start / s.page_size, offset = start - page * s.page_size;
     for (int j = 0; j < n; j++) {
@@ -91,61 +97,66 @@ void find(const Step &s, const Item &item, int64_t start, int n, int64_t at[BLOC
 
 // Ask for a block before it is wanted, all heads of the item, in order of memory where they lie side by side.
 // (Inlined by force: GCC takes a function that only prefetches for one without effect, and drops the calls.)
-inline __attribute__((always_inline)) void fetch(const Step &s, const uint16_t *pages, const int64_t at[BLOCK], int64_t heads) {
+template <typename T>
+inline __attribute__((always_inline)) void fetch(const Step<T> &s, const T *pages, const int64_t at[BLOCK], int64_t heads) {
     for (int j = 0; j < BLOCK && at[j] >= 0; j++)
         for (int64_t h = 0; h < heads; h++)
-            for (int64_t d = 0; d < s.dim; d += 32)
+            for (int64_t d = 0; d < s.dim; d += 64 / sizeof(T))
                 _mm_prefetch(reinterpret_cast<const char *>(pages + at[j] + h * s.head_stride + d), _MM_HINT_T1);
 }
 
-// Keys of a block, [dim / 2][64] pairs: what a query's pair meets in one register per 16 keys.
-void load_keys(const uint16_t *pages, const int64_t at[BLOCK], int64_t dim, int32_t *k) {
-    for (int64_t d = 0; d < dim; d += 32) {
-        const __mmask32 part = first32(dim - d);
+// Keys of a block, [dim / STEP][64][STEP]: what a query's elements meet in one register per 16 keys.
+template <typename T>
+void load_keys(const T *pages, const int64_t at[BLOCK], int64_t dim, T *k) {
+    constexpr int STEP = Kind<T>::STEP;
+    for (int64_t d = 0; d < dim; d += 16 * STEP)
         for (int g = 0; g < BLOCK; g += 16) {
             __m512i r[16];
             for (int j = 0; j < 16; j++)
-                r[j] = at[g + j] < 0 ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi16(part, pages + at[g + j] + d);
+                r[j] = at[g + j] < 0 ? _mm512_setzero_si512() : row64(pages + at[g + j] + d, dim - d);
             transpose(r);
-            for (int j = 0; j < 16; j++) _mm512_storeu_si512(k + (d / 2 + j) * BLOCK + g, r[j]);
+            for (int j = 0; j < 16; j++) _mm512_storeu_si512(k + d * BLOCK + (j * BLOCK + g) * STEP, r[j]);
         }
-    }
 }
 
-// Values of a block, [32][dim] pairs of neighbouring keys.
-void load_values(const uint16_t *pages, const int64_t at[BLOCK], int64_t dim, int32_t *v) {
+// Values of a block: fp32 as they are, [64][dim] …
+void load_values(const float *pages, const int64_t at[BLOCK], int64_t dim, float *v) {
+    for (int j = 0; j < BLOCK && at[j] >= 0; j++)
+        for (int64_t d = 0; d < dim; d += 16) _mm512_storeu_ps(v + j * padded(dim) + d, load16(pages + at[j] + d, dim - d));
+}
+
+// … and bf16 in pairs of neighbouring keys, [32][dim][2].
+void load_values(const uint16_t *pages, const int64_t at[BLOCK], int64_t dim, uint16_t *v) {
     alignas(64) static constexpr uint16_t ZIP[2][32] = {
         {0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
         {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
          24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
     const __m512i low = _mm512_load_si512(ZIP[0]), high = _mm512_load_si512(ZIP[1]);
-    const int64_t width = padded(dim);
     for (int j = 0; j < BLOCK && at[j] >= 0; j += 2)
         for (int64_t d = 0; d < dim; d += 32) {
-            const __mmask32 part = first32(dim - d);
-            const __m512i a = _mm512_maskz_loadu_epi16(part, pages + at[j] + d);
-            const __m512i b = at[j + 1] < 0 ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi16(part, pages + at[j + 1] + d);
-            _mm512_storeu_si512(v + j / 2 * width + d, _mm512_permutex2var_epi16(a, low, b));
-            _mm512_storeu_si512(v + j / 2 * width + d + 16, _mm512_permutex2var_epi16(a, high, b));
+            const __m512i a = row64(pages + at[j] + d, dim - d);
+            const __m512i b = at[j + 1] < 0 ? _mm512_setzero_si512() : row64(pages + at[j + 1] + d, dim - d);
+            uint16_t *to = v + j * padded(dim) + 2 * d;
+            _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, low, b));
+            _mm512_storeu_si512(to + 32, _mm512_permutex2var_epi16(a, high, b));
         }
 }
 
 // Add Z registers of weighted values to R rows of sums.
-template <int R, int Z>
-void weigh(const int32_t *v, int64_t width, const uint16_t *p, float *sums, const float *shrink, int pairs) {
+template <int R, int Z, typename T>
+void weigh(const T *v, int64_t width, const T *p, float *sums, const float *shrink, int keys) {
+    using K = Kind<T>;
     __m512 sum[R][Z];
     for (int r = 0; r < R; r++)
         for (int z = 0; z < Z; z++)
             sum[r][z] = _mm512_mul_ps(_mm512_loadu_ps(sums + r * width + 16 * z), _mm512_set1_ps(shrink[r]));
-    for (int j = 0; j < pairs; j++) {
-        __m512bh values[Z];
-        for (int z = 0; z < Z; z++) values[z] = (__m512bh)_mm512_loadu_si512(v + j * width + 16 * z);
+    for (int j = 0; j < keys; j += K::STEP) {
+        typename K::Vector values[Z];
+        for (int z = 0; z < Z; z++) values[z] = K::load(v + j * width + 16 * z * K::STEP);
 #pragma GCC unroll 4
         for (int r = 0; r < R; r++) {
-            int32_t pair;
-            std::memcpy(&pair, p + r * BLOCK + 2 * j, 4);
-            const __m512bh both = (__m512bh)_mm512_set1_epi32(pair);
-            for (int z = 0; z < Z; z++) sum[r][z] = _mm512_dpbf16_ps(sum[r][z], values[z], both);
+            const auto both = K::spread(p + r * BLOCK + j);
+            for (int z = 0; z < Z; z++) sum[r][z] = K::add(sum[r][z], values[z], both);
         }
     }
     for (int r = 0; r < R; r++)
@@ -158,21 +169,20 @@ __mmask16 between(int64_t low, int64_t high) {
 }
 
 // R query rows meet one block; low .. high - 1 are the keys that each may see.
-template <int R>
-void meet(Scratch &s, int64_t row, int64_t dim, float scale, int n, const int64_t *low, const int64_t *high) {
-    const uint16_t *q = s.q.data() + row * dim;
+template <int R, typename T>
+void meet(Scratch<T> &s, int64_t row, int64_t dim, float scale, int n, const int64_t *low, const int64_t *high) {
+    using K = Kind<T>;
+    const T *q = s.q.data() + row * dim;
     __m512 score[R][4];
     for (int r = 0; r < R; r++)
         for (int g = 0; g < 4; g++) score[r][g] = _mm512_setzero_ps();
-    for (int64_t d = 0; d < dim; d += 2) {
-        __m512bh keys[4];
-        for (int g = 0; g < 4; g++) keys[g] = (__m512bh)_mm512_loadu_si512(s.k.data() + d / 2 * BLOCK + 16 * g);
+    for (int64_t d = 0; d < dim; d += K::STEP) {
+        typename K::Vector keys[4];
+        for (int g = 0; g < 4; g++) keys[g] = K::load(s.k.data() + d * BLOCK + 16 * g * K::STEP);
 #pragma GCC unroll 4
         for (int r = 0; r < R; r++) {
-            int32_t pair;
-            std::memcpy(&pair, q + r * dim + d, 4);
-            const __m512bh both = (__m512bh)_mm512_set1_epi32(pair);
-            for (int g = 0; g < 4; g++) score[r][g] = _mm512_dpbf16_ps(score[r][g], keys[g], both);
+            const auto both = K::spread(q + r * dim + d);
+            for (int g = 0; g < 4; g++) score[r][g] = K::add(score[r][g], keys[g], both);
         }
     }
     float shrink[ROWS];
@@ -192,39 +202,41 @@ void meet(Scratch &s, int64_t row, int64_t dim, float scale, int n, const int64_
         shrink[r] = old == top ? 1.0f : _mm512_cvtss_f32(exp2_16(_mm512_set1_ps(old - top)));
         s.top[row + r] = top;
         s.total[row + r] = s.total[row + r] * shrink[r] + _mm512_reduce_add_ps(total);
-        for (int g = 0; g < 4; g += 2)
-            _mm512_storeu_si512(s.p.data() + r * BLOCK + 16 * g, (__m512i)_mm512_cvtne2ps_pbh(weight[g + 1], weight[g]));
+        for (int g = 0; g < 4; g += 2) K::store32(s.p.data() + r * BLOCK + 16 * g, weight[g], weight[g + 1]);
     }
     const int64_t width = padded(dim);
-    const int pairs = (n + 1) / 2;
     for (int64_t d = 0; d < width; d += 64) {
         float *sums = s.sums.data() + row * width + d;
         switch (std::min<int64_t>(width - d, 64) / 16) {
-            case 1: weigh<R, 1>(s.v.data() + d, width, s.p.data(), sums, shrink, pairs); break;
-            case 2: weigh<R, 2>(s.v.data() + d, width, s.p.data(), sums, shrink, pairs); break;
-            case 3: weigh<R, 3>(s.v.data() + d, width, s.p.data(), sums, shrink, pairs); break;
-            default: weigh<R, 4>(s.v.data() + d, width, s.p.data(), sums, shrink, pairs);
+            case 1: weigh<R, 1>(s.v.data() + d * K::STEP, width, s.p.data(), sums, shrink, n); break;
+            case 2: weigh<R, 2>(s.v.data() + d * K::STEP, width, s.p.data(), sums, shrink, n); break;
+            case 3: weigh<R, 3>(s.v.data() + d * K::STEP, width, s.p.data(), sums, shrink, n); break;
+            default: weigh<R, 4>(s.v.data() + d * K::STEP, width, s.p.data(), sums, shrink, n);
         }
     }
 }
 
 // One past the last key that an item sees, and the first block that it meets.
-int64_t end_of(const Step &s, const Item &item) { return s.rows[3 * item.sequence + 2] + item.to; }
+template <typename T>
+int64_t end_of(const Step<T> &s, const Item &item) { return s.rows[3 * item.sequence + 2] + item.to; }
 
-int64_t first_of(const Step &s, const Item &item) {
+template <typename T>
+int64_t first_of(const Step<T> &s, const Item &item) {
     const int64_t oldest = s.window ? s.rows[3 * item.sequence + 2] + item.from + 1 - s.window : 0;
     return std::max<int64_t>(0, oldest) / BLOCK * BLOCK;
 }
 
 // Ask for the first block of an item.
-inline __attribute__((always_inline)) void begin(const Step &s, const Item &item) {
+template <typename T>
+inline __attribute__((always_inline)) void begin(const Step<T> &s, const Item &item) {
     int64_t at[BLOCK];
     const int64_t key = first_of(s, item);
     find(s, item, key, int(std::min<int64_t>(BLOCK, end_of(s, item) - key)), at);
     fetch(s, s.k, at, item.heads), fetch(s, s.v, at, item.heads);
 }
 
-void work(const Step &s, const Item &item, Scratch &scratch) {
+template <typename T>
+void work(const Step<T> &s, const Item &item, Scratch<T> &scratch) {
     const int64_t *sequence = s.rows + 3 * item.sequence;
     const int64_t group = s.heads / s.kv_heads, rows = (item.to - item.from) * group, start = sequence[2];
     const int64_t width = padded(s.dim);
@@ -235,7 +247,7 @@ void work(const Step &s, const Item &item, Scratch &scratch) {
     };
     for (int64_t h = 0; h < item.heads; h++)
         for (int64_t row = 0; row < rows; row += group)
-            std::memcpy(scratch.q.data() + (h * rows + row) * s.dim, s.q + index_of(h, row) * s.dim, group * s.dim * 2);
+            std::memcpy(scratch.q.data() + (h * rows + row) * s.dim, s.q + index_of(h, row) * s.dim, group * s.dim * sizeof(T));
     const int64_t end = end_of(s, item);
     for (int64_t key = first_of(s, item); key < end; key += BLOCK) {
         const int n = int(std::min<int64_t>(BLOCK, end - key));
@@ -244,7 +256,7 @@ void work(const Step &s, const Item &item, Scratch &scratch) {
         find(s, item, key + BLOCK, int(std::clamp<int64_t>(end - key - BLOCK, 0, BLOCK)), next);
         fetch(s, s.k, next, item.heads), fetch(s, s.v, next, item.heads);
         for (int64_t h = 0; h < item.heads; h++) {
-            const uint16_t *k = s.k + h * s.head_stride, *v = s.v + h * s.head_stride;
+            const T *k = s.k + h * s.head_stride, *v = s.v + h * s.head_stride;
             load_keys(k, at, s.dim, scratch.k.data());
             load_values(v, at, s.dim, scratch.v.data());
             for (int64_t row = 0; row < rows; row += ROWS) {
@@ -275,32 +287,44 @@ void work(const Step &s, const Item &item, Scratch &scratch) {
         }
 }
 
-}  // namespace
-
-extern "C" void kvedu_attention(const uint16_t *q, const uint16_t *k, const uint16_t *v, uint16_t *out,
-                                const int32_t *tables, const int64_t *rows, int64_t sequences, int64_t table_width,
-                                int64_t heads, int64_t kv_heads, int64_t dim, int64_t page_size, int64_t page_stride,
-                                int64_t token_stride, int64_t head_stride, int64_t window, float scale, int threads) {
-    const Step step{q,     k,        v,   out,       tables,      rows,         sequences,   table_width, heads,
-                    kv_heads, dim, page_size, page_stride, token_stride, head_stride, window,      scale * LOG2_E};
+template <typename T>
+void attend(const Step<T> &step, int threads) {
     // All KV heads of a token lie side by side, so an item takes them all where there are items enough.
-    const int64_t tile = std::max<int64_t>(1, 96 / (heads / kv_heads));
+    const int64_t tile = std::max<int64_t>(1, 96 / (step.heads / step.kv_heads));
     int64_t tiles = 0;
-    for (int64_t b = 0; b < sequences; b++) tiles += (rows[3 * b + 1] + tile - 1) / tile;
-    const int64_t together = tiles >= 4 * threads ? kv_heads : 1;
+    for (int64_t b = 0; b < step.sequences; b++) tiles += (step.rows[3 * b + 1] + tile - 1) / tile;
+    const int64_t together = tiles >= 4 * threads ? step.kv_heads : 1;
     std::vector<Item> items;
-    for (int64_t b = 0; b < sequences; b++)
-        for (int64_t to = rows[3 * b + 1]; to > 0; to -= tile)  // the longest first
-            for (int64_t h = 0; h < kv_heads; h += together)
+    for (int64_t b = 0; b < step.sequences; b++)
+        for (int64_t to = step.rows[3 * b + 1]; to > 0; to -= tile)  // the longest first
+            for (int64_t h = 0; h < step.kv_heads; h += together)
                 items.push_back({b, std::max<int64_t>(0, to - tile), to, h, together});
     const int64_t n = int64_t(items.size());
 #pragma omp parallel num_threads(threads)
     {
-        static thread_local Scratch scratch;
+        static thread_local Scratch<T> scratch;
 #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < n; i++) {
             if (i + threads < n) begin(step, items[i + threads]);  // the likely next of this thread
             work(step, items[i], scratch);
         }
     }
+}
+
+}  // namespace
+
+extern "C" void kvedu_attention(int fp32, const void *q, const void *k, const void *v, void *out, const int32_t *tables,
+                                const int64_t *rows, int64_t sequences, int64_t table_width, int64_t heads,
+                                int64_t kv_heads, int64_t dim, int64_t page_size, int64_t page_stride,
+                                int64_t token_stride, int64_t head_stride, int64_t window, float scale, int threads) {
+    const auto run = [&](auto kind) {
+        using T = decltype(kind);
+        attend(Step<T>{(const T *)q, (const T *)k, (const T *)v, (T *)out, tables, rows, sequences, table_width, heads,
+                       kv_heads, dim, page_size, page_stride, token_stride, head_stride, window, scale * LOG2_E},
+               threads);
+    };
+    if (fp32)
+        run(float{});
+    else
+        run(uint16_t{});
 }

@@ -1,8 +1,8 @@
-// y = x W^T for bf16 rows and a bf16 weight in panels, sums in fp32.
+// y = x W^T for rows and a weight in panels, both bf16 or both fp32; sums in fp32.
 //
-// Weight layout, made once by pack_panels: [O / 32][I / 2][32][2]. A panel is 32 output rows; within it,
-// the two weights that meet inputs i and i + 1 lie side by side, as VDPBF16PS wants them. So one pass over
-// a panel is one pass over memory in order, whatever the number of rows in x.
+// Weight layout, made once by PanelWeight: [O / 32][I / STEP][32][STEP]. A panel is 32 output rows; within it,
+// for bf16, the two weights that meet inputs i and i + 1 lie side by side, as VDPBF16PS wants them. So one
+// pass over a panel is one pass over memory in order, whatever the number of rows in x.
 //
 // Every output is one chain of sums over i, in order: its bits do not depend on how many other rows
 // x has. That makes the product batch-invariant, which the engine's tests rely on.
@@ -10,9 +10,8 @@
 #include <immintrin.h>
 
 #include <cstdint>
-#include <cstring>
 
-#include "bf16.h"
+#include "kinds.h"
 
 namespace {
 
@@ -21,28 +20,28 @@ constexpr int ROWS = 12;  // 24 sums, 2 weights and a broadcast: 27 of 32 regist
 
 enum Epilogue { PLAIN, SWIGLU };
 
+template <typename T>
 struct Job {
-    const uint16_t *x, *weight, *bias, *residual;
-    uint16_t *y;
+    const T *x, *weight, *bias, *residual;
+    T *y;
     int64_t rows, n_in, n_out;
 };
 
 // R rows of x against one panel.
-template <int R, Epilogue E>
-void tile(const Job &job, int64_t row, int64_t panel) {
-    const uint16_t *w = job.weight + panel * job.n_in * PANEL;
-    const uint16_t *x = job.x + row * job.n_in;
+template <int R, Epilogue E, typename T>
+void tile(const Job<T> &job, int64_t row, int64_t panel) {
+    using K = Kind<T>;
+    const T *w = job.weight + panel * job.n_in * PANEL;
+    const T *x = job.x + row * job.n_in;
     __m512 sum[R][2];
     for (int r = 0; r < R; r++) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
-    for (int64_t i = 0; i < job.n_in; i += 2, w += 2 * PANEL) {
-        const __m512bh w0 = (__m512bh)_mm512_loadu_si512(w), w1 = (__m512bh)_mm512_loadu_si512(w + PANEL);
+    for (int64_t i = 0; i < job.n_in; i += K::STEP, w += PANEL * K::STEP) {
+        const auto w0 = K::load(w), w1 = K::load(w + PANEL / 2 * K::STEP);
 #pragma GCC unroll 12
         for (int r = 0; r < R; r++) {
-            int32_t pair;
-            std::memcpy(&pair, x + r * job.n_in + i, 4);
-            const __m512bh both = (__m512bh)_mm512_set1_epi32(pair);
-            sum[r][0] = _mm512_dpbf16_ps(sum[r][0], w0, both);
-            sum[r][1] = _mm512_dpbf16_ps(sum[r][1], w1, both);
+            const auto both = K::spread(x + r * job.n_in + i);
+            sum[r][0] = K::add(sum[r][0], w0, both);
+            sum[r][1] = K::add(sum[r][1], w1, both);
         }
     }
     const int wide = E == SWIGLU ? PANEL / 2 : PANEL;  // outputs that a panel gives
@@ -52,7 +51,7 @@ void tile(const Job &job, int64_t row, int64_t panel) {
         for (int r = 0; r < R; r++) sum[r][0] = _mm512_add_ps(sum[r][0], b0), sum[r][1] = _mm512_add_ps(sum[r][1], b1);
     }
     for (int r = 0; r < R; r++) {
-        uint16_t *y = job.y + (row + r) * job.n_out + first;
+        T *y = job.y + (row + r) * job.n_out + first;
         if (E == SWIGLU) {
             store16(y, _mm512_mul_ps(silu(sum[r][0]), sum[r][1]), job.n_out - first);
             continue;
@@ -61,7 +60,7 @@ void tile(const Job &job, int64_t row, int64_t panel) {
             const int64_t left = job.n_out - first - 16 * half;
             if (left <= 0) break;
             if (job.residual) {
-                const uint16_t *old = job.residual + (row + r) * job.n_out + first + 16 * half;
+                const T *old = job.residual + (row + r) * job.n_out + first + 16 * half;
                 sum[r][half] = _mm512_add_ps(sum[r][half], load16(old, left));
             }
             store16(y + 16 * half, sum[r][half], left);
@@ -69,8 +68,8 @@ void tile(const Job &job, int64_t row, int64_t panel) {
     }
 }
 
-template <Epilogue E>
-void tile_of(int count, const Job &job, int64_t row, int64_t panel) {
+template <Epilogue E, typename T>
+void tile_of(int count, const Job<T> &job, int64_t row, int64_t panel) {
     switch (count) {
         case 1: return tile<1, E>(job, row, panel);
         case 2: return tile<2, E>(job, row, panel);
@@ -87,11 +86,11 @@ void tile_of(int count, const Job &job, int64_t row, int64_t panel) {
     }
 }
 
-template <Epilogue E>
-void product(const Job &job, int threads) {
+template <Epilogue E, typename T>
+void product(const Job<T> &job, int threads) {
     const int wide = E == SWIGLU ? PANEL / 2 : PANEL;
     const int64_t panels = (job.n_out + wide - 1) / wide;
-    const int64_t block = 240;  // rows of x that stay in a core's cache while all panels go by
+    const int64_t block = 480 / sizeof(T);  // rows of x that stay in a core's cache while all panels go by
     for (int64_t start = 0; start < job.rows; start += block) {
         const int64_t stop = start + block < job.rows ? start + block : job.rows;
         const int64_t tiles = (stop - start + ROWS - 1) / ROWS;
@@ -104,13 +103,19 @@ void product(const Job &job, int threads) {
     }
 }
 
-}  // namespace
-
-extern "C" void kvedu_linear(const uint16_t *x, const uint16_t *weight, const uint16_t *bias, const uint16_t *residual,
-                             uint16_t *y, int64_t rows, int64_t n_in, int64_t n_out, int swiglu, int threads) {
-    const Job job{x, weight, bias, residual, y, rows, n_in, n_out};
-    if (swiglu)
+template <typename T>
+void run(const void *x, const void *weight, const void *bias, const void *residual, void *y, int64_t rows, int64_t n_in,
+         int64_t n_out, int gated, int threads) {
+    const Job<T> job{(const T *)x, (const T *)weight, (const T *)bias, (const T *)residual, (T *)y, rows, n_in, n_out};
+    if (gated)
         product<SWIGLU>(job, threads);
     else
         product<PLAIN>(job, threads);
+}
+
+}  // namespace
+
+extern "C" void kvedu_linear(int fp32, const void *x, const void *weight, const void *bias, const void *residual, void *y,
+                             int64_t rows, int64_t n_in, int64_t n_out, int gated, int threads) {
+    (fp32 ? run<float> : run<uint16_t>)(x, weight, bias, residual, y, rows, n_in, n_out, gated, threads);
 }
