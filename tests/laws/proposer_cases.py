@@ -1,0 +1,38 @@
+"""Every proposer under the laws: a new one joins with one line in ``PROPOSERS``."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import torch
+
+from kvedu.model.transformer import Transformer
+from kvedu.speculative.draft_model import DraftModel
+from kvedu.speculative.first_layers import first_layers
+from kvedu.speculative.ngram import NGram
+from kvedu.speculative.proposer import Proposer
+from tiny import tiny_config, tiny_model
+
+
+def near(model: Transformer, noise: float = 0.03) -> Transformer:
+    """A model whose weights are close to another's: often right, often wrong."""
+    twin, generator = tiny_model(model.config), torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for ours, theirs in zip(twin.parameters(), model.parameters()):
+            ours.copy_(theirs + noise * torch.randn(theirs.shape, generator=generator))
+    return twin
+
+
+def stranger(model: Transformer) -> Transformer:
+    """A smaller model that agrees with another on the vocabulary and on nothing else."""
+    return tiny_model(tiny_config(H=2, K=1, L=1, V=model.config.V), seed=9)
+
+
+PROPOSERS: dict[str, Callable[[Transformer, int], Proposer]] = {
+    "n-gram": lambda model, k: NGram(k),
+    "draft: near": lambda model, k: DraftModel(near(model), k),
+    "draft: stranger": lambda model, k: DraftModel(stranger(model), k),
+    "draft: itself": lambda model, k: DraftModel(model, k),
+    "first layers": lambda model, k: DraftModel(first_layers(model, model.config.L - 1), k),
+}
+"""Name to a maker: target and how far to guess."""
