@@ -221,3 +221,23 @@ def test_max_tokens_fits_and_one_more_does_not(shape, budget, batch, keys, value
     else:
         assert kv_cache_bytes(shape, most, batch, keys=keys, values=values) <= budget
         assert kv_cache_bytes(shape, most + 1, batch, keys=keys, values=values) > budget
+
+
+def test_a_full_precision_tail():
+    """KIVI at 200 tokens, D 64: of 72 that may be coded, keys code 2 groups of 32, values all; the rest is bf16."""
+    shape = AttentionShape(n_layers=1, n_heads=1, n_kv_heads=1, head_dim=64)
+    keys = Quantized(bits=2, group=32, zero_bytes=2, along="tokens")
+    values = Quantized(bits=2, group=32, zero_bytes=2)
+    bytes_of_keys = 64 * (16 + 2 * 4) + (200 - 64) * 128  # per channel 64 codes of 2 bits and 2 scales with zeros
+    bytes_of_values = 72 * (16 + 2 * 4) + 128 * 128
+    assert kv_cache_bytes(shape, 200, keys=keys, values=values, residual=128) == bytes_of_keys + bytes_of_values
+    assert kv_cache_bytes(shape, 128, keys=keys, values=values, residual=128) == kv_cache_bytes(shape, 128)
+    assert kv_cache_bytes(shape, 64, keys=keys, values=values, residual=0) == kv_cache_bytes(shape, 64, keys=keys, values=values)
+    with pytest.raises(KveduError, match="cannot be negative"):
+        kv_cache_bytes(shape, 1, residual=-1)
+
+
+def test_a_budget_bounds_the_cache():
+    shape = AttentionShape(n_layers=30, n_heads=9, n_kv_heads=3, head_dim=64)
+    assert kv_cache_bytes(shape, 100, held=260) == kv_cache_bytes(shape, 100)
+    assert kv_cache_bytes(shape, 100_000, held=260) == kv_cache_bytes(shape, 260) == 260 * 23_040

@@ -9,10 +9,13 @@ from torch import Tensor
 
 from kvedu.caches.concat import ConcatCache
 from kvedu.caches.contract import Cache
+from kvedu.caches.formats import float8, integer
 from kvedu.caches.none import NoCache
 from kvedu.caches.paged import PagedCache
+from kvedu.caches.quantized import QuantizedCache
 from kvedu.caches.static import StaticCache
 from kvedu.config import ModelConfig
+from tiny import tiny_config
 
 CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
     "none": NoCache,
@@ -21,10 +24,20 @@ CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
     "paged 1": lambda config: PagedCache(config, n_pages=384, page_size=1),
     "paged 4": lambda config: PagedCache(config, n_pages=96, page_size=4),
     "paged 16": lambda config: PagedCache(config, n_pages=24, page_size=16),
+    "int8": lambda config: QuantizedCache(config, keys=integer(8, 4), values=integer(8, 8, symmetric=True), residual=2),
+    "fp8": lambda config: QuantizedCache(config, keys=float8("e4m3"), values=float8("e5m2", group=2, along="tokens")),
+    "kivi": lambda config: QuantizedCache.kivi(config, bits=2, group=4, residual=3),
 }
 
-KEEPING = [name for name in CACHES if "keeps every token" not in getattr(CACHES[name], "exceptions", {})]
-"""Caches that keep every token."""
+
+
+def keeping_to(*laws: str) -> list[str]:
+    """Caches that declare no exception to any of these laws."""
+    return [name for name, make in CACHES.items() if not set(laws) & set(make(tiny_config()).exceptions)]
+
+
+KEEPING = keeping_to("keeps every token", "keeps exact values")
+"""Caches that hold exactly what they were given."""
 
 
 def kv(config: ModelConfig, layer: int, tokens: list[int], positions: list[int]) -> tuple[Tensor, Tensor]:

@@ -67,11 +67,16 @@ def kv_cache_bytes(
     *,
     keys: Quantized | None = None,
     values: Quantized | None = None,
+    residual: int | None = None,
+    held: int | None = None,
 ) -> int:
     """Bytes of the KV cache of ``batch`` sequences of ``tokens`` tokens each.
 
-    A windowed layer holds min(tokens, window) of them. Cost: O(1), windows of one size.
-    Raises ``KveduError`` for negative counts.
+    A windowed layer holds min(tokens, window) of them. With ``residual`` the last so many tokens of a
+    quantized side, and those that fill no group along the tokens, are stored plain at
+    ``bytes_per_element``, as in ``caches.quantized``; None codes all. A cache that never holds more
+    than ``held`` tokens of a sequence (sinks and a window, a budget) is given that number.
+    Cost: O(1), windows of one size. Raises ``KveduError`` for negative counts.
 
     >>> from kvedu.units import binary
     >>> binary(kv_cache_bytes(AttentionShape(80, 64, 8, 128), 4096))    # a 70B model with 8 KV heads
@@ -81,9 +86,13 @@ def kv_cache_bytes(
     """
     if tokens < 0 or batch < 0:
         raise KveduError(f"tokens and batch count things: {tokens} and {batch} cannot be negative")
+    if min(residual or 0, held or 0) < 0:
+        raise KveduError(f"residual and held count tokens: {residual} and {held} cannot be negative")
     shape = shape_of(model)
+    tokens = tokens if held is None else min(tokens, held)
     per_sequence = sum(
-        layers * _layer_bytes(shape, tokens if window is None else min(tokens, window), bytes_per_element, keys, values)
+        layers
+        * _layer_bytes(shape, tokens if window is None else min(tokens, window), bytes_per_element, keys, values, residual)
         for layers, window in shape.layer_groups()
     )
     return batch * per_sequence
@@ -150,16 +159,23 @@ def max_batch(
 
 
 def _layer_bytes(
-    shape: AttentionShape, tokens: int, bytes_per_element: int, keys: Quantized | None, values: Quantized | None
+    shape: AttentionShape,
+    tokens: int,
+    bytes_per_element: int,
+    keys: Quantized | None,
+    values: Quantized | None,
+    residual: int | None = None,
 ) -> int:
     if bytes_per_element < 1:
         raise KveduError(f"an element takes at least 1 byte, not {bytes_per_element}; for fewer bits give keys= and values=")
     if values is not None and len(shape.vectors) == 1:
         raise KveduError("a latent cache stores one vector per token: give its format as keys=, there are no values")
-    return sum(
-        tokens * count * length * bytes_per_element if side is None else side.bytes_of(tokens, count, length)
-        for (count, length), side in zip(shape.vectors, (keys, values))
-    )
+    total = 0
+    for (count, length), side in zip(shape.vectors, (keys, values)):
+        coded = 0 if side is None else tokens if residual is None else side.coded(tokens, residual)
+        total += (tokens - coded) * count * length * bytes_per_element
+        total += side.bytes_of(coded, count, length) if side is not None else 0
+    return total
 
 
 def _check_budget(budget_bytes: int, batch: int) -> None:

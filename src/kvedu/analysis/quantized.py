@@ -47,6 +47,15 @@ class Quantized:
         """Stored bits per element, scales and zero points included, when every group is full."""
         return self.bits + 8 * (self.scale_bytes + self.zero_bytes) / self.group
 
+    def coded(self, tokens: int, residual: int) -> int:
+        """Tokens held as codes where the last ``residual`` ones, and what fills no group, stay in full precision.
+
+        >>> Quantized(bits=2, group=32, along="tokens").coded(tokens=200, residual=128)    # 72 could be; 64 fill groups
+        64
+        """
+        step = self.group if self.along == "tokens" else 1
+        return max(0, tokens - residual) // step * step
+
     def bytes_of(self, tokens: int, vectors: int, length: int) -> int:
         """Bytes of ``tokens`` x ``vectors`` vectors of ``length`` elements.
 

@@ -1,0 +1,103 @@
+"""Formats of quantized keys and values: how many bits, who shares a scale, and what a scale is stored in.
+
+A format says what is stored; ``codes`` turns numbers into it and back; ``analysis.quantized``
+counts its bytes. Papers say "per token" for a group along the head (one token's neighbors share a
+scale) and "per channel" for a group along the tokens (one channel's neighbors in time do).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from kvedu.analysis.quantized import Quantized
+from kvedu.errors import CacheError
+
+FLOAT8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+
+
+@dataclass(frozen=True)
+class Format:
+    """One side (keys or values) of a quantized cache; make one with ``integer`` or ``float8``.
+
+    ``group`` None means no scale at all (float8 only). ``symmetric`` codes are -m .. m times a
+    scale; asymmetric ones 0 .. 2**bits - 1 times a scale, counted from the group's lowest value,
+    which is stored as the zero point.
+    """
+
+    kind: str
+    bits: int
+    group: int | None
+    along: str
+    symmetric: bool
+    scale_dtype: torch.dtype = torch.float16
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("int", *FLOAT8):
+            raise CacheError(f'there is no format {self.kind!r}; known are "int", "e4m3" and "e5m2"')
+        if self.bits not in ((2, 4, 8) if self.kind == "int" else (8,)):
+            raise CacheError(f"{self.kind} codes of {self.bits} bits: integers have 2, 4 or 8 bits, floats 8")
+        if self.along not in ("head", "tokens"):
+            raise CacheError(f'along is "head" (per token) or "tokens" (per channel), not {self.along!r}')
+        if self.scale_dtype not in (torch.float16, torch.bfloat16, torch.float32):
+            raise CacheError(f"scales are stored in float16, bfloat16 or float32, not {self.scale_dtype}")
+        if self.group is None:
+            if self.kind == "int":
+                raise CacheError("integers mean nothing without a scale: give a group")
+            if self.along == "tokens":
+                raise CacheError('without scales there is no group to lay along the tokens: use along="head"')
+        elif self.group < 1:
+            raise CacheError(f"a group has at least 1 element, not {self.group}")
+        elif self.along == "tokens" and self.group * self.bits % 8:
+            raise CacheError(
+                f"a group of {self.group} tokens in {self.bits} bits does not fill whole bytes; "
+                f"use a multiple of {8 // self.bits} tokens"
+            )
+
+    @property
+    def step(self) -> int:
+        """Tokens that are coded together: a whole group along the tokens, else one."""
+        return self.group if self.along == "tokens" else 1
+
+    @property
+    def sized(self) -> Quantized:
+        """The same format as ``analysis.memory`` counts it."""
+        if self.group is None:
+            return Quantized(bits=8, group=1, scale_bytes=0)
+        size = self.scale_dtype.itemsize
+        return Quantized(self.bits, self.group, size, 0 if self.symmetric else size, self.along)
+
+    def check_head(self, length: int) -> None:
+        """Raise ``CacheError`` where groups along the head do not divide its ``length`` elements."""
+        if self.along == "head" and self.group is not None and length % self.group:
+            raise CacheError(
+                f"groups of {self.group} do not divide a head of {length} elements; use a divisor of {length}, "
+                f"for instance {max(g for g in range(1, min(self.group, length) + 1) if length % g == 0)}"
+            )
+
+
+def integer(
+    bits: int, group: int, along: str = "head", *, symmetric: bool = False, scale_dtype: torch.dtype = torch.float16
+) -> Format:
+    """Integers of 2, 4 or 8 bits; ``group`` neighbors along the head or along the tokens share a scale.
+
+    >>> integer(4, group=32).sized.bits_per_element      # 4 bits, and 32 bits of scale and zero for 32 elements
+    5.0
+    """
+    return Format("int", bits, group, along, symmetric, scale_dtype)
+
+
+def float8(
+    kind: str = "e4m3", group: int | None = None, along: str = "head", *, scale_dtype: torch.dtype = torch.float16
+) -> Format:
+    """8-bit floats: ``"e4m3"`` (3 bits of mantissa, up to 448) or ``"e5m2"`` (2 bits, up to 57,344).
+
+    Without a group numbers are stored as they are, and what is too large becomes the largest float
+    (saturates). With one, each group is scaled so that its largest magnitude is the largest float.
+    Source: Micikevicius et al. 2022, FP8 Formats for Deep Learning.
+
+    >>> float8().sized.bits_per_element
+    8.0
+    """
+    return Format(kind, 8, group, along, True, scale_dtype)
