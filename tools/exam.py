@@ -7,19 +7,17 @@ same paper. A question keeps its card over time, so that a learner who imports a
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import random
 import sys
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 import genanki
 
+from kvedu.book.exam import QUESTIONS, Item, draw, read_items
 from kvedu.book.questions import Choice, Number, Order, Question, mark
 
 ROOT = Path(__file__).resolve().parents[1]
-QUESTIONS = 30
 LETTERS = "abcdefgh"
 MODEL = genanki.Model(
     1_607_392_319,
@@ -31,54 +29,9 @@ MODEL = genanki.Model(
 DECK = 2_059_400_110
 
 
-@dataclass(frozen=True)
-class Item:
-    """A question and its place: chapter and number. ``before`` is the question that it follows on, if it does."""
-
-    chapter: int
-    number: int
-    question: Question
-    before: str = ""
-
-    @property
-    def ask(self) -> str:
-        """What is asked, complete by itself."""
-        return f"({self.before}) {self.question.ask}" if self.before else self.question.ask
-
-    @property
-    def name(self) -> str:
-        """``ch01.q2``."""
-        return f"ch{self.chapter:02}.q{self.number}"
-
-
 def all_items(folder: Path = ROOT / "book" / "questions") -> list[Item]:
     """Every question of every chapter, in order."""
-    items = []
-    for path in sorted(folder.glob("[0-9][0-9].py")):
-        spec = importlib.util.spec_from_file_location(f"questions_{path.stem}", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        last = ""
-        for number, question in enumerate(module.QUESTIONS, 1):
-            follows = question.ask.startswith("And ")
-            items.append(Item(int(path.stem), number, question, last if follows else ""))
-            last = last if follows else question.ask
-    return items
-
-
-def draw(items: list[Item], seed: int, count: int = QUESTIONS) -> list[Item]:
-    """``count`` questions (all, where there are fewer), as evenly from the chapters as they allow, in random order."""
-    chance = random.Random(seed)
-    waiting = {chapter: [item for item in items if item.chapter == chapter] for chapter in {item.chapter for item in items}}
-    for piles in waiting.values():
-        chance.shuffle(piles)
-    drawn: list[Item] = []
-    while len(drawn) < min(count, len(items)):
-        chapters = [chapter for chapter, pile in waiting.items() if pile]
-        chance.shuffle(chapters)
-        drawn += [waiting[chapter].pop() for chapter in chapters][: count - len(drawn)]
-    chance.shuffle(drawn)
-    return drawn
+    return read_items(folder)
 
 
 def paper(drawn: list[Item], seed: int) -> tuple[str, str]:

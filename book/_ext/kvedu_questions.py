@@ -1,4 +1,4 @@
-"""Sphinx side of the check-yourself questions: ``{questions} questions/01.py``.
+"""Sphinx side of the check-yourself questions: ``{questions} questions/01.py`` and the mixed ``{exam} questions``.
 
 The page holds the questions with folded answers, for readers without scripts, and the data from which
 ``_static/questions.js`` makes them answerable.
@@ -6,6 +6,7 @@ The page holds the questions with folded answers, for readers without scripts, a
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+from kvedu.book.exam import QUESTIONS, draw, read_items
 from kvedu.book.questions import Question, mark, page_data
 from kvedu.errors import KveduError
 
@@ -33,6 +35,25 @@ class Questions(SphinxDirective):
         return [nodes.raw("", page_html(int(file.stem[:2]), questions, alive=alive), format="html", kvquestions=True)]
 
 
+class Exam(SphinxDirective):
+    """``{exam} FOLDER``: a draw from the questions of all chapters but this one; ``:seed:`` repeats it, ``:count:`` limits it."""
+
+    required_arguments = 1
+    option_spec = {"seed": int, "count": int}
+
+    def run(self) -> list[nodes.Node]:
+        here = Path(self.env.doc2path(self.env.docname))
+        folder = here.parent / self.arguments[0]
+        for file in folder.glob("[0-9][0-9].py"):
+            self.env.note_dependency(str(file))
+        seed = self.options.get("seed", 1)
+        items = [item for item in read_items(folder) if f"{item.chapter:02}" != here.name[:2]]
+        drawn = draw(items, seed, self.options.get("count", QUESTIONS))
+        asked = [replace(item.question, ask=item.ask, chapter=item.chapter) for item in drawn]
+        alive = self.env.app.builder.name != "epub"
+        return [nodes.raw("", page_html(f"exam{seed}", asked, alive=alive), format="html", kvquestions=True)]
+
+
 def load(file: Path) -> list[Question]:
     """The questions of a file."""
     spec = importlib.util.spec_from_file_location(f"questions_{file.stem}", file)
@@ -42,7 +63,7 @@ def load(file: Path) -> list[Question]:
     return list(module.QUESTIONS)
 
 
-def page_html(chapter: int, questions: list[Question], *, alive: bool = True) -> str:
+def page_html(place: int | str, questions: list[Question], *, alive: bool = True) -> str:
     """Questions and folded answers, and (unless nothing will run it) the data."""
     items = []
     for question in questions:
@@ -53,10 +74,10 @@ def page_html(chapter: int, questions: list[Question], *, alive: bool = True) ->
             f"<li><p>{earlier}{mark(question.ask)}</p>{f'<ul>{listed}</ul>' if listed else ''}"
             f"<details><summary>Answer</summary><p>{mark(question.answer_text)}</p></details></li>"
         )
-    data = json.dumps(page_data(chapter, questions), separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(page_data(place, questions), separators=(",", ":")).replace("<", "\\u003c")
     script = f'<script type="application/json" class="kvq-data">{data}</script>' if alive else ""
-    place = f' data-kvquestions="{chapter}"' if alive else ""
-    return f'<div class="kvq"{place}><ol class="kvq-plain">{"".join(items)}</ol>{script}</div>'
+    attribute = f' data-kvquestions="{place}"' if alive else ""
+    return f'<div class="kvq"{attribute}><ol class="kvq-plain">{"".join(items)}</ol>{script}</div>'
 
 
 def add_script(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
@@ -66,7 +87,8 @@ def add_script(app: Sphinx, page: str, template: str, context: dict[str, Any], d
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive."""
+    """Register the directives."""
     app.add_directive("questions", Questions)
+    app.add_directive("exam", Exam)
     app.connect("html-page-context", add_script)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

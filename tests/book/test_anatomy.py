@@ -73,6 +73,17 @@ def test_what_is_missing_is_named(tmp_path: Path, gone: str, sign: str) -> None:
     assert any(sign in fault for fault in found), found
 
 
+def test_a_chapter_that_looks_back_needs_no_idea_of_its_own_but_all_else(tmp_path: Path) -> None:
+    text = WHOLE.replace("# 3 ·", "# 10 ·").replace("questions/03.py", "questions/10.py")
+    for gone in ("## Your prediction\n", "## Broken on purpose\n", ":class: takeaway", "`bench/y.py`", "</labs/03-x>", "{literalinclude}"):
+        text = text.replace(gone, "")
+    path = tmp_path / "10-back.md"
+    path.write_text(text)
+    assert faults(path) == []
+    path.write_text(text.replace("{live-figure}", "").replace("questions/10.py", "questions/03.py"))
+    assert [fault[:12] for fault in faults(path)] == ["no living fi", "no check-you"]
+
+
 def test_an_import_from_a_later_chapter_is_named(tmp_path: Path) -> None:
     text = re.sub("plt.subplots", "from kvedu.engine.engine import Engine\nplt.subplots", WHOLE)
     assert written(tmp_path, text) == ["imports kvedu.engine, which chapter 4 introduces"]

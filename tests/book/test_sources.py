@@ -8,10 +8,15 @@ from book_execute import toc_pages
 from pybtex.database import parse_file
 
 from kvedu.book.claims import all_claims
+from kvedu.book.study import STATEMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 PAGES = sorted(BOOK.glob("*.md"))
+FOLLOWING = {statement.claim for statement in STATEMENTS}
+"""Claims whose verdict follows from others' (``kvedu.book.study``): no cell judges them."""
+WAITING = {"A11"}
+"""Counted over the chapters' citations, when the chapters that cite them are there."""
 CHAPTERS = [path for path in PAGES if re.match(r"\d\d-", path.name)]
 
 
@@ -40,7 +45,7 @@ def test_chapter(path: Path) -> None:
     missing = [
         claim.id
         for claim in all_claims()
-        if claim.chapter == number and not re.search(rf"""["']{re.escape(claim.id)}["']""", code)
+        if claim.chapter == number and claim.id not in FOLLOWING | WAITING and not re.search(rf"""["']{re.escape(claim.id)}["']""", code)
     ]
     assert not missing, f"no cell of chapter {number} judges {', '.join(missing)}"
 

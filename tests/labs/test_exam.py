@@ -2,14 +2,19 @@
 
 import re
 import sqlite3
+import sys
 import zipfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from exam import QUESTIONS, Item, all_items, deck, draw, paper, write
 
-from kvedu.book.questions import Choice, Number, Option, Order
+from kvedu.book.questions import Choice, Number, Option, Order, page_data
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "_ext"))
+from kvedu_questions import page_html  # noqa: E402
 
 ITEMS = all_items()
 
@@ -69,3 +74,12 @@ def test_a_follow_up_brings_its_question_along() -> None:
     (item,) = [item for item in ITEMS if item.question.ask == "And without a cache?"]
     assert item.ask.startswith("(A prompt of 500 tokens") and item.ask.endswith("And without a cache?")
     assert not [item.name for item in ITEMS if item.ask.startswith("And ")]
+
+
+def test_the_page_asks_each_drawn_question_under_a_name_of_its_own() -> None:
+    """Answers to the exam in the book are kept apart from those at the chapters' ends, and say where to read."""
+    asked = [replace(item.question, ask=item.ask, chapter=item.chapter) for item in draw(ITEMS, 1)]
+    data = page_data("exam1", asked)
+    assert [one["id"] for one in data] == [f"exam1.q{at}" for at in range(1, len(asked) + 1)]
+    assert all(one["chapter"] for one in data) and not {one["id"] for one in data} & {item.name for item in ITEMS}
+    assert 'data-kvquestions="exam1"' in page_html("exam1", asked)

@@ -116,9 +116,13 @@ def mark(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
 
 
-def page_data(chapter: int, questions: Sequence[Question]) -> list[dict[str, Any]]:
-    """All that a page's script needs, one object a question, each with an id that answers are kept under."""
+def page_data(place: int | str, questions: Sequence[Question]) -> list[dict[str, Any]]:
+    """All that a page's script needs, one object a question, each with an id that answers are kept under.
+
+    ``place`` is the chapter's number, or another name (``exam1``) where a page asks questions a second time.
+    """
+    name = f"ch{place:02}" if isinstance(place, int) else place
     return [
-        {"id": f"ch{chapter:02}.q{at}", "ask": mark(question.ask), "chapter": question.chapter} | question.key
+        {"id": f"{name}.q{at}", "ask": mark(question.ask), "chapter": question.chapter} | question.key
         for at, question in enumerate(questions, 1)
     ]
