@@ -14,6 +14,8 @@ from kvedu.caches.none import NoCache
 from kvedu.caches.paged import PagedCache
 from kvedu.caches.quantized import QuantizedCache
 from kvedu.caches.static import StaticCache
+from kvedu.caches.streaming import StreamingCache
+from kvedu.caches.window import WindowCache
 from kvedu.config import ModelConfig
 from tiny import tiny_config
 
@@ -26,6 +28,9 @@ CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
     "paged 16": lambda config: PagedCache(config, n_pages=24, page_size=16),
     "int8": lambda config: QuantizedCache(config, keys=integer(8, 4), values=integer(8, 8, symmetric=True), residual=2),
     "fp8": lambda config: QuantizedCache(config, keys=float8("e4m3"), values=float8("e5m2", group=2, along="tokens")),
+    "window": lambda config: WindowCache(config, window=4),
+    "window, 2 sinks": lambda config: WindowCache(config, window=3, sinks=2),
+    "streaming": lambda config: StreamingCache(config, window=3, sinks=2),
     "kivi": lambda config: QuantizedCache.kivi(config, bits=2, group=4, residual=3),
 }
 

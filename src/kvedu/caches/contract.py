@@ -73,9 +73,13 @@ class View:
         self.cache._write(self, layer, k_NKD, v_NKD)
 
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
-        """Attention of the new queries over everything they may see: ``[N, H, Dv]``.
+        """Attention of the new queries over everything they may see: ``[N, H, Dv]``. A layout's own kernel goes here."""
+        return self.attend_reference(layer, q_NHD)
 
-        This default is the law's own side: reference attention over ``gather``.
+    def attend_reference(self, layer: int, q_NHD: Tensor) -> Tensor:
+        """The law's own side: reference attention over ``gather``, sequence by sequence.
+
+        Only a view that rotates or chooses per head when it attends says anew what is meant.
         """
         outs = []
         for row in self.rows:
@@ -113,6 +117,8 @@ class Cache(ABC):
     """
 
     view: type[View] = View
+    pre_rope: bool = False
+    """Keys are stored as projected and rotated when they are attended to; else stored rotated."""
     exceptions: Mapping[str, str] = {}
     """Laws that this cache cannot keep, each with the reason (see ``tests/laws``)."""
 
