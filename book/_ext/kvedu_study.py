@@ -55,19 +55,20 @@ def _item(app: Sphinx, page: str, statement: Statement, records: dict[str, Recor
         words = own.words[0].upper() + own.words[1:]
         item += nodes.paragraph("", "", nodes.strong("", f"{words.rstrip('.')}."))
     below = nodes.bullet_list()
-    below += [_behind(app, page, claim, records) for claim in statement.rests_on if claim in records]
+    said = own is not None and own.record["holds"] is not False  # then all conditions stand in the line above
+    below += [_behind(app, page, claim, records, said) for claim in statement.rests_on if claim in records]
     if len(below):
         item += below
     return item
 
 
-def _behind(app: Sphinx, page: str, claim: str, records: dict[str, Recorded]) -> nodes.list_item:
+def _behind(app: Sphinx, page: str, claim: str, records: dict[str, Recorded], said: bool) -> nodes.list_item:
     recorded = records[claim]
     uri = app.builder.get_relative_uri(page, recorded.page) + f"#verdict-{claim}"
     link = nodes.reference("", claim, refuri=uri, internal=True, classes=["kv-said"])
-    verdict = "" if recorded.record["holds"] is True else f" ({recorded.words})"
-    text = nodes.Text(f": {find_claim(claim).claim} {recorded.record['measured'].rstrip('.')}{verdict}.")
-    return nodes.list_item("", nodes.paragraph("", "", link, text))
+    verdict = "" if said or recorded.record["holds"] is True else f" ({recorded.words})"
+    found = nodes.Text(f" Found: {recorded.record['measured'].rstrip('.')}{verdict}.")
+    return nodes.list_item("", nodes.paragraph("", "", link, nodes.Text(" "), nodes.emphasis("", find_claim(claim).claim), found))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -74,5 +74,10 @@ def test_the_page_shows_verdict_number_and_link_or_says_what_it_waits_for() -> N
     waits = items["verdict-A10f"].astext()
     assert "Not yet examined. It waits for chapter 6." in waits and "A6.1a gave 7" in waits
     pages = items["verdict-A10d"]
-    assert "Holds when pages are short." in pages.astext() and "A4.1e gave 7 (holds when pages are short)." in pages.astext()
+    assert "Holds when pages are short." in pages.astext() and "Found: A4.1e gave 7." in pages.astext()
+    app.kvedu_records |= {"A4.1d": recorded("A4.1d", False)}
+    app.kvedu_records |= derived(app.kvedu_records, PAGE)
+    failed = nodes.container("", kvedu_study.study_node())
+    kvedu_study.fill_in(app, failed, PAGE)
+    assert "A4.1e gave 7 (holds when pages are short)." in failed.astext() and "A4.1d gave 7 (does not hold)." in failed.astext()
     assert [link["refuri"] for link in pages.findall(nodes.reference)] == [f"book/01.html#verdict-{claim}" for claim in ("A4.1e", "A4.1d", "A4.2b")]
