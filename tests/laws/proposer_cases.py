@@ -8,6 +8,7 @@ import torch
 
 from kvedu.model.transformer import Transformer
 from kvedu.speculative.draft_model import DraftModel
+from kvedu.speculative.draft_tree import DraftTree
 from kvedu.speculative.first_layers import first_layers
 from kvedu.speculative.ngram import NGram
 from kvedu.speculative.proposer import Proposer
@@ -34,5 +35,7 @@ PROPOSERS: dict[str, Callable[[Transformer, int], Proposer]] = {
     "draft: stranger": lambda model, k: DraftModel(stranger(model), k),
     "draft: itself": lambda model, k: DraftModel(model, k),
     "first layers": lambda model, k: DraftModel(first_layers(model, model.config.L - 1), k),
+    "tree: near": lambda model, k: DraftTree(near(model), (2, *[1] * (k - 1))),
+    "tree: stranger": lambda model, k: DraftTree(stranger(model), (3, 2, 2)[:k]),
 }
 """Name to a maker: target and how far to guess."""

@@ -33,7 +33,7 @@ def looping_model(**config):
 
 
 @every_proposer
-@pytest.mark.parametrize("cache", ["concat", "static", "paged 1", "paged 4", "paged 16"])
+@pytest.mark.parametrize("cache", ["concat", "static", "paged 4"])
 @pytest.mark.parametrize("k", [1, 3, 7])
 def test_greedy_text_is_plain_greedy(name, cache, k):
     """C012, C082: alone and together, token for token; every cache is left with each text but its last token."""
@@ -60,10 +60,12 @@ def test_the_law_above_is_not_idle(name):
     assert guessed > 0
     if name == "draft: itself":
         assert all(r.accepted == r.depth for r in rounds)
-    elif name == "draft: stranger":
+    elif "stranger" in name:
         assert accepted < guessed / 2
     else:
         assert 0 < accepted
+    if "tree" in name:
+        assert any(r.guessed > r.depth for r in rounds)
 
 
 @every_proposer
@@ -90,7 +92,7 @@ def test_the_cache_holds_what_plain_decoding_would_have_left(name, kind, window)
 
 # -- sampled text: exact distributions, by taking every branch of every draw -------------------------
 
-V, NEW = 3, 4
+V = 3
 PROMPT = [1, 2, 1, 2]
 SETTINGS = [
     Sampling(temperature=0.8),
@@ -103,10 +105,10 @@ def small_target():
     return tiny_model(tiny_config(H=2, K=1, D=8, L=2, V=V), seed=4, scale=0.15)
 
 
-def plain_distribution(model, sampling):
-    """Probability of each completion of NEW tokens under plain sampling: the product of its tokens' own."""
+def plain_distribution(model, sampling, new=4):
+    """Probability of each completion of ``new`` tokens under plain sampling: the product of its tokens' own."""
     found = {(): 1.0}
-    for _ in range(NEW):
+    for _ in range(new):
         longer = {}
         for text, probability in found.items():
             cache, ids = NoCache(model.config), [*PROMPT, *text]
@@ -119,11 +121,11 @@ def plain_distribution(model, sampling):
     return found
 
 
-def speculative_distribution(model, proposer, sampling, rule=exact):
+def speculative_distribution(model, proposer, sampling, rule=exact, new=4):
     """The same, by running the whole loop once for every branch of every draw."""
 
     def run(draws):
-        request = make_request(PROMPT, model.config, None, NEW, sampling=sampling)
+        request = make_request(PROMPT, model.config, None, new, sampling=sampling)
         speculation = Speculation(model, [request], proposer, rule=rule)
         speculation.draws = lambda sampling, copy: draws
         for _ in speculation.stream():
@@ -136,10 +138,14 @@ def speculative_distribution(model, proposer, sampling, rule=exact):
 @every_proposer
 @pytest.mark.parametrize("sampling", SETTINGS, ids=["T", "top-p", "top-k, penalty"])
 def test_sampled_text_is_distributed_as_the_targets(name, sampling):
-    """C076: every completion of 4 tokens has the probability that plain sampling gives it, to rounding of logits."""
+    """C076: every completion of 4 tokens has the probability that plain sampling gives it, to rounding of logits.
+
+    Trees have many more branches: two of their levels where top-k leaves two tokens, one level (3 tokens) elsewhere.
+    """
     model = small_target()
-    wanted = plain_distribution(model, sampling)
-    got = speculative_distribution(model, PROPOSERS[name](model, 2), sampling)
+    new = 3 if "tree" in name and not sampling.top_k else 4
+    wanted = plain_distribution(model, sampling, new)
+    got = speculative_distribution(model, PROPOSERS[name](model, 2), sampling, new=new)
     assert len(wanted) > 10 and distance(got, wanted) < 1e-5
 
 
@@ -181,14 +187,14 @@ def bonus_from_the_wrong_row(tree, target, draws):
 def test_the_law_sees_a_wrong_verifier(rule):
     """C076: three planted bugs, each far outside the law's tolerance."""
     model = small_target()
-    got = speculative_distribution(model, DraftModel(near(model), 2), SETTINGS[0], rule)
-    assert distance(got, plain_distribution(model, SETTINGS[0])) > 1e-3
+    got = speculative_distribution(model, DraftModel(near(model), 2), SETTINGS[0], rule, new=3)
+    assert distance(got, plain_distribution(model, SETTINGS[0], new=3)) > 1e-3
 
 
 def test_the_law_sees_a_draft_that_misreports():
     model = small_target()
-    got = speculative_distribution(model, WrongScores(DraftModel(near(model), 2)), SETTINGS[0])
-    assert distance(got, plain_distribution(model, SETTINGS[0])) > 1e-3
+    got = speculative_distribution(model, WrongScores(DraftModel(near(model), 2)), SETTINGS[0], new=3)
+    assert distance(got, plain_distribution(model, SETTINGS[0], new=3)) > 1e-3
 
 
 @every_proposer

@@ -46,7 +46,7 @@ class DraftCache:
                 )
 
     def room(self, key: Hashable, ids: Sequence[int], limit: int, spare: int = 0) -> int:
-        """Depth that this model can still draft: it runs ids and all but the last guess, ``spare`` tokens more in a tree.
+        """Depth that this model can still draft: it runs the text and all guesses but the last, ``spare`` more in a tree.
 
         Bounded by its own positions (C080), by where its RoPE would change its frequencies, and by its cache.
         """
@@ -77,6 +77,12 @@ class DraftCache:
         for key, tokens in new.items():
             self._held[key][1].extend(tokens)
         return [logits_NV[each] for each in rows]
+
+    def back(self, key: Hashable, length: int) -> None:
+        """Forget all but the first ``length`` tokens of a text: a tree that was run to be looked at."""
+        seq, held = self._sequence(key)
+        self.cache.truncate(seq, length)
+        del held[length:]
 
     def length(self, key: Hashable) -> int:
         """Tokens held of a text; 0 for an unknown one."""

@@ -77,14 +77,7 @@ class Speculation(Generation):
         yield from deltas
 
     def _round(self, alive: list[Run]) -> Iterator[Delta]:
-        trees = self._propose(alive)
-        try:
-            verdicts, logits = self._verify(alive, trees)
-        except CacheFull:  # no room for guesses of all: this round decodes plainly, or fails as plain decoding would
-            if not any(trees):
-                raise
-            trees = [EMPTY] * len(alive)
-            verdicts, logits = self._verify(alive, trees)
+        trees, verdicts, logits = self._verify_what_fits(alive, self._propose(alive))
         deltas = []
         for run, tree, verdict, logits_TV in zip(alive, trees, verdicts, logits):
             start = len(run.ids) - 1
@@ -92,6 +85,23 @@ class Speculation(Generation):
             self.rounds[run.prompt, run.copy].append(Round(len(tree), tree.depth, len(verdict.path), len(taken)))
             deltas += taken
         yield from deltas
+
+    def _verify_what_fits(
+        self, alive: list[Run], trees: list[TokenTree]
+    ) -> tuple[list[TokenTree], list[Verdict], list[Tensor]]:
+        """Verify the trees; where all texts' guesses together find no room, the first of each; else none.
+
+        A tree's size may depend on what was drawn. A first guess is never dropped for that reason, only when not even
+        one of each fits: dropping a draw because of what it is would change the distribution.
+        """
+        for nodes in (max(map(len, trees)), 1, 0):
+            fitting = [tree.cut(depth=tree.depth, nodes=nodes) for tree in trees]
+            try:
+                return fitting, *self._verify(alive, fitting)
+            except CacheFull:
+                if not any(fitting):
+                    raise
+        raise AssertionError("the last try brings no guesses: it returns or raises")
 
     def _propose(self, alive: list[Run]) -> list[TokenTree]:
         """A tree for each run, cut to what can still be used: a round yields one token more than its depth."""
