@@ -94,7 +94,7 @@
     const { steps, sequences } = layout(run);
     const slots = state.rows === "slots", seconds = state.by === "seconds";
     const rows = slots ? run.slots : sequences.length;
-    const left = 8 + Math.min(width * 0.3, 7 * Math.max(...(slots ? [6] : sequences.map((s) => named(data, s).length))));
+    const left = 14 + Math.min(width * 0.3, 6.6 * Math.max("blocks".length, ...(slots ? [] : sequences.map((s) => named(data, s).length))));
     const high = Math.max(9, Math.min(20, 300 / rows));
     const longest = Math.max(...data.runs.map((r) => (seconds ? layout(r).steps.at(-1).time : layout(r).steps.length)));
     const x = d3.scaleLinear([0, longest], [left, width - 8]);
@@ -118,7 +118,8 @@
       }
       if (slots && s.cells.length && high >= 12) {
         const cell = s.cells[0];
-        if (to(s.cells.at(-1).step) - from(cell.step) > 16) tree.push(label(from(cell.step) + 3, row(s, i, cell.step) + high - 5, String(s.request), { fill: "var(--kv-paper, #fff)", "font-size": 11 }));
+        const room = to(s.cells.at(-1).step) - from(cell.step) - 4;
+        if (room > 12) tree.push(label(from(cell.step) + 3, row(s, i, cell.step) + high - 5, short(named(data, s).split(" ")[0], Math.floor(room / 7)), { "font-size": 11 }));
       }
       for (const { kind, step } of s.marks)
         if (kind === "Preempted" && !slots) tree.push(label(from(Math.min(step, steps.length - 1)), top + high * i + high - 3, "✕", { fill: bad, weight: 700, "text-anchor": "middle" }));
@@ -230,7 +231,7 @@
         ["tokens sampled so far", count(now.sampled)],
         ["slots busy so far", `${(100 * (state.by === "seconds" ? now.busyTime : now.busy)).toFixed(0)} %`],
         ["clock", `${now.time.toFixed(2)} s`],
-        ...(run.tables ? [["token slots held but empty", count(unfilled(run.tables[at], data.block_size))]] : []),
+        ...(run.tables ? [["places held but empty", count(unfilled(run.tables[at], data.block_size))]] : []),
         ...(now.inUse + now.evictable + now.free ? [["blocks left", count(now.evictable + now.free), now.evictable + now.free === 0 ? "bad" : ""]] : []),
       ];
     },
