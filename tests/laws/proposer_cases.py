@@ -10,6 +10,7 @@ from kvedu.model.transformer import Transformer
 from kvedu.speculative.draft_model import DraftModel
 from kvedu.speculative.draft_tree import DraftTree
 from kvedu.speculative.first_layers import first_layers
+from kvedu.speculative.lookahead import Lookahead
 from kvedu.speculative.ngram import NGram
 from kvedu.speculative.proposer import Proposer
 from tiny import tiny_config, tiny_model
@@ -37,5 +38,6 @@ PROPOSERS: dict[str, Callable[[Transformer, int], Proposer]] = {
     "first layers": lambda model, k: DraftModel(first_layers(model, model.config.L - 1), k),
     "tree: near": lambda model, k: DraftTree(near(model), (2, *[1] * (k - 1))),
     "tree: stranger": lambda model, k: DraftTree(stranger(model), (3, 2, 2)[:k]),
+    "lookahead": lambda model, k: Lookahead(width=k + 1, n=3, guesses=3),
 }
 """Name to a maker: target and how far to guess."""

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Hashable, Sequence
 
+from torch import Tensor
+
 from kvedu.model.sampling import Sampling
 from kvedu.model.transformer import Transformer
 from kvedu.speculative.draws import Draws
@@ -41,6 +43,12 @@ class Proposer(ABC):
     @abstractmethod
     def propose(self, asks: Sequence[Ask]) -> list[TokenTree]:
         """One tree for each ask, in order, none deeper than its ``limit`` (at least 1); empty where there is no guess."""
+
+    def observe(self, key: Hashable, tree: TokenTree, logits_TV: Tensor) -> None:
+        """What the target said of the tree that was verified for a text: a row after the text, and one after each node.
+
+        The tree may have been cut since it was proposed. Called once a round, whatever was kept; nothing by default.
+        """
 
     def release(self, key: Hashable) -> None:
         """A text has ended: give back what was kept for it. Nothing happens for an unknown key."""

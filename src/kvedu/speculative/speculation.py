@@ -81,6 +81,7 @@ class Speculation(Generation):
         deltas = []
         for run, tree, verdict, logits_TV in zip(alive, trees, verdicts, logits):
             start = len(run.ids) - 1
+            self.proposer.observe((run.prompt, run.copy), tree, logits_TV)
             taken = self._take(run, tree, verdict, logits_TV, start)
             self.rounds[run.prompt, run.copy].append(Round(len(tree), tree.depth, len(verdict.path), len(taken)))
             deltas += taken
