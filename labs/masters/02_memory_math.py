@@ -15,7 +15,7 @@
 #
 # You will write the formula that sizes every KV cache, hold it against caches that exist, take three wrong calculators
 # apart, and work out how many users a GPU can serve. Chapter 2 has the story; this lab needs about 45 minutes
-# and a CPU.
+# (an hour with both challenges) and a CPU.
 #
 # Under each exercise stands a check; it says what is wrong, not only that something is. `kvedu.progress()` shows what you
 # have done.
@@ -24,6 +24,8 @@
 # **D** head size, **M** model width.
 
 # %%
+import random
+
 import torch
 
 import kvedu
@@ -276,3 +278,66 @@ kvedu.check("lab02.cache_bytes", cache_bytes)
 # %% tags=["measure"]
 for known in sorted(known_models(), key=lambda known: cache_bytes(known.shape, 32_768)):
     print(f"{known.name:20} {known.shape.kind}  {binary(cache_bytes(known.shape, 32_768))}")
+
+# %% [markdown]
+# ## Challenge · As few GPUs as possible (optional, open target)
+#
+# **Outcome:** a plan that puts conversations of many lengths on few GPUs, and how far it is from the fewest · **Difficulty:** ●●● ·
+# **Time:** 15 min
+#
+# Each conversation's cache lies on one GPU, whole. `tokens` lists how long they get, a token takes `token_bytes`, and each
+# GPU has `gpu_bytes` for caches; every conversation fits on a GPU by itself. Write `pack`: a list with one list for each GPU,
+# of the places in `tokens` (from 0) of who is there.
+#
+# The check wants at most 15 % more GPUs than could do. Below that it is your own record: the board under it keeps your runs.
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# A new GPU costs. Before you take one, is there room on one of those that you have?
+#
+# </details>
+#
+# <details><summary>Hint 2</summary>
+#
+# A long conversation that comes last finds no gap. A short one does.
+#
+# </details>
+
+# %% tags=["exercise"]
+def pack(tokens, token_bytes, gpu_bytes):
+    """Who is on which GPU: a list of lists of places in `tokens`."""
+    ### BEGIN SOLUTION
+    room = gpu_bytes // token_bytes
+    gpus = []
+    for place in sorted(range(len(tokens)), key=lambda i: tokens[i], reverse=True):
+        for gpu in gpus:
+            if sum(tokens[i] for i in gpu) + tokens[place] <= room:
+                gpu.append(place)
+                break
+        else:
+            gpus.append([place])
+    return gpus
+    ### END SOLUTION
+
+
+# %% tags=["check"]
+kvedu.check("lab02.pack", pack)
+
+# %% [markdown]
+# Long conversations with Llama-3-8B on GPUs that have 4 GiB for caches. The sum of all tokens says how few GPUs could do, if
+# nothing ever stood empty. Name your run, and look whether the next idea beats it.
+
+# %% tags=["measure"]
+draw = random.Random(2)
+tokens = [draw.randint(5_000, 24_000) for _ in range(120)]
+token_bytes, gpu_bytes = kv_cache_bytes(llama, 1), 4 * GiB
+gpus = pack(tokens, token_bytes, gpu_bytes)
+least = -(-sum(tokens) * token_bytes // gpu_bytes)
+print(f"{len(gpus)} GPUs; {least} would do if nothing stood empty")
+kvedu.leaderboard("lab02.pack", label="name your idea", gpus=len(gpus))
+
+# %% [markdown] tags=["solution"]
+# The longest first, each on the first GPU with room (first fit decreasing), never needs more than 11/9 of the fewest, plus one, and mostly
+# less. Here it can still be beaten: fill each GPU with its longest conversation and the two or three that fit best beside it. Pages do away with the puzzle *inside* a GPU: a cache in pages needs no single hole that is large enough. *Between* GPUs it stays,
+# because a cache that is cut across two of them must be read across the wire at every step.
