@@ -20,6 +20,8 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
+from kvedu.viz.explore import WIDGET
+
 FAILS = "raises-exception"
 
 
@@ -91,6 +93,7 @@ def execute(notebook: NotebookNode, root: Path, *, allow_errors: bool = False) -
     notebook.metadata = metadata  # less the kernel's version
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
+            output.get("data", {}).pop(WIDGET, None)  # its kernel is gone; the text beside it stays
             if output.output_type == "error":
                 output.traceback = [line.replace(f"{root}{os.sep}", "") for line in output.traceback]
 

@@ -30,11 +30,14 @@ import torch
 
 import kvedu
 from kvedu import ConcatCache, ModelConfig, texts
+from kvedu.analysis.flops import decode_cost, total, uncached_step_cost
 from kvedu.caches.contract import storage_bytes
 from kvedu.caches.dense import DenseView
 from kvedu.kernels.rope import cos_sin, rotate
 from kvedu.model.loops import greedy_cached
 from kvedu.rope_config import RopeConfig
+from kvedu.units import decimal
+from kvedu.viz.explore import explore
 
 torch.set_grad_enabled(False)
 model = kvedu.load("smollm2-135m", dtype=torch.float32, device="cpu")
@@ -412,6 +415,33 @@ print(f"after 250 tokens of a story, 12 more: {'equal' if right == mended else '
 # The slip copies `wanted - chunk` rows. That is all of the old buffer only if it was empty (a slice of nothing is nothing) or
 # if a step fills the new chunk to its end. At 257 one row of 256 arrives, and 255 tokens are
 # forgotten. Tests find such bugs at the edges: the last length that fits, the first that does not, and one more chunk.
+
+# %% [markdown]
+# ## Explore · One more token
+#
+# What does one more token cost this model, after so many? `one_step` is a plain function over the library's counts. Where
+# this notebook runs, sliders stand above its answer. Two things to find: the length at which a step without a cache does a
+# hundred times the work of one with it, and what hardly moves with the length as long as there is a cache.
+
+# %% tags=["nbval-ignore-output"]
+def one_step(tokens_so_far, cache):
+    """Rows, work and bytes of one more token, in fp32."""
+    cost = total(decode_cost(config, tokens_so_far, bytes_per_element=4) if cache
+                 else uncached_step_cost(config, tokens_so_far + 1, bytes_per_element=4))  # fmt: skip
+    computed = 1 if cache else tokens_so_far + 1
+    return (
+        f"keys and values, in each layer: {computed:,} computed, {tokens_so_far + 1 - computed:,} read from the cache\n"
+        f"work: {cost.flops / 1e9:,.2f} GFLOP\n"
+        f"memory: {decimal(cost.read)} read, {decimal(cost.written)} written"
+    )
+
+
+explore(
+    one_step,
+    start={"tokens_so_far": 32},
+    tokens_so_far=(1, 8, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8191),
+    cache=(True, False),
+)
 
 # %% [markdown]
 # ## Challenge · Fewest bytes copied (optional)

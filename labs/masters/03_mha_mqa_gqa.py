@@ -25,15 +25,21 @@
 
 # %%
 import math
+from dataclasses import replace
 
 import torch
 
 import kvedu
 from kvedu import StaticCache, texts
+from kvedu.analysis.cost import step_time
+from kvedu.analysis.flops import decode_cost
+from kvedu.analysis.hardware import hardware
 from kvedu.analysis.known_models import known_model
+from kvedu.analysis.roofline import bound_by, ridge_point
 from kvedu.compress.perplexity import perplexity
 from kvedu.grading.allocation import LargestNew
 from kvedu.units import MiB, binary
+from kvedu.viz.explore import explore
 
 torch.set_grad_enabled(False)  # nothing is trained here
 seeded = torch.manual_seed(0)
@@ -322,6 +328,34 @@ kvedu.check("lab03.hides", hides)
 # *a* divides by the number of KV heads instead of by the group's size. It is right whenever both are the same, as in SmolLM2 with
 # its 9 = 3 × 3 heads, in models with H = 4 and K = 2, or 16 and 4. *c* tiles: 0, 1, 2, 0, 1, 2. Nothing between MHA and MQA hides that, so
 # one GQA model in the tests is enough; for *a* it has to be one with K ≠ G.
+
+# %% [markdown]
+# ## Explore · The roofline of a decode step
+#
+# Llama-3-8B in bf16 with more or fewer KV heads, on a machine's datasheet. A part that does fewer FLOPs for a byte than the
+# machine can do waits for memory. (Whether it all fits there is another question, that of Lab 2.) `decode_roofline` is a plain function; where this notebook runs, sliders stand above its
+# answer. What makes the MLP wait for arithmetic? Does any number of sequences do that for attention? And KV heads?
+
+# %% tags=["nbval-ignore-output"]
+def decode_roofline(sequences, context, KV_heads, machine):
+    """Bound of one decode step, and what each part waits for."""
+    llama, hw = replace(known_model("Llama-3-8B").config, n_kv_heads=KV_heads), hardware(machine)
+    seconds = step_time(llama, hw, sequences, context=context)
+    lines = [f"at least {1e3 * seconds:.2f} ms a step, at most {sequences / seconds:,.0f} tokens/s"]
+    lines.append(f"{machine} can do {ridge_point(hw, 'bf16'):,.0f} FLOPs for each byte that it reads or writes")
+    for part, cost in decode_cost(llama, context, sequences).items():
+        lines.append(f"{part:12}{cost.intensity:8,.1f} FLOPs per byte: waits for {bound_by(cost, hw, 'bf16')}")
+    return "\n".join(lines)
+
+
+explore(
+    decode_roofline,
+    start={"sequences": 16, "context": 4096, "KV_heads": 8},
+    sequences=(1, 4, 16, 64, 256, 1024),
+    context=(512, 4096, 32768),
+    KV_heads=(1, 2, 4, 8, 16, 32),
+    machine=("H100-SXM", "A100-80GB-SXM", "L4", "M3-Max"),
+)
 
 # %% [markdown]
 # ## Challenge · Fewest bytes, nearly the same text (optional)
