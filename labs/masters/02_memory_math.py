@@ -34,6 +34,7 @@ from kvedu.analysis.hardware import hardware
 from kvedu.analysis.known_models import known_model, known_models
 from kvedu.analysis.memory import kv_cache_bytes, weight_bytes
 from kvedu.units import GiB, binary
+from kvedu.viz.explore import explore
 
 # %% [markdown]
 # ## Warm-up: a cache that exists
@@ -229,6 +230,36 @@ for name in ("L4", "A100-80GB-SXM", "H200-SXM"):
 
 # %% [markdown] tags=["solution"]
 # A datasheet counts memory in GB of 10⁹ bytes. Whoever reads 80 GB as 80 GiB sells memory that is not there.
+
+# %% [markdown]
+# ## Explore · The memory calculator
+#
+# Weights in bf16, caches beside them, and a machine. `what_fits` is a plain function over the library's formulas; where this
+# notebook runs, sliders stand above its answer. Add sequences until it overflows. Which is the cheapest way back?
+
+# %% tags=["nbval-ignore-output"]
+def what_fits(model_name, tokens_each, sequences, bytes_per_element, machine):
+    """Weights and caches, held against a machine's memory."""
+    served, memory = known_model(model_name).config, hardware(machine).memory
+    weights = weight_bytes(served)
+    each = kv_cache_bytes(served, tokens_each, bytes_per_element=bytes_per_element)
+    left = memory - weights - sequences * each
+    return (
+        f"weights {binary(weights)}, caches {sequences} x {binary(each)} = {binary(sequences * each)}\n"
+        f"{machine} has {binary(memory)}: {f'{binary(left)} left' if left >= 0 else f'OUT OF MEMORY by {binary(-left)}'}\n"
+        f"sequences of this length that fit: {max(0, memory - weights) // each:,}"
+    )
+
+
+explore(
+    what_fits,
+    start={"tokens_each": 8192, "sequences": 4},
+    model_name=("Llama-3-8B", "Llama-2-7B", "Qwen3-4B", "SmolLM2-135M", "Llama-3-70B"),
+    tokens_each=(1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072),
+    sequences=(1, 2, 4, 8, 16, 32, 64, 128),
+    bytes_per_element=(2, 1, 4),
+    machine=("L4", "A100-40GB-SXM", "A100-80GB-SXM", "H200-SXM"),
+)
 
 # %% [markdown]
 # ## Challenge · The whole zoo (optional)
