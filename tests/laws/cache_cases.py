@@ -9,10 +9,12 @@ from torch import Tensor
 
 from kvedu.caches.concat import ConcatCache
 from kvedu.caches.contract import Cache
+from kvedu.caches.evicting import EvictingCache
 from kvedu.caches.formats import float8, integer
 from kvedu.caches.none import NoCache
 from kvedu.caches.paged import PagedCache
 from kvedu.caches.quantized import QuantizedCache
+from kvedu.caches.scores import h2o, random
 from kvedu.caches.static import StaticCache
 from kvedu.caches.streaming import StreamingCache
 from kvedu.caches.window import WindowCache
@@ -31,6 +33,8 @@ CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
     "window": lambda config: WindowCache(config, window=4),
     "window, 2 sinks": lambda config: WindowCache(config, window=3, sinks=2),
     "streaming": lambda config: StreamingCache(config, window=3, sinks=2),
+    "evicting": lambda config: EvictingCache(config, budget=6, score=h2o, sinks=1, recent=2),
+    "evicting, no attention": lambda config: EvictingCache(config, budget=5, score=random),
     "kivi": lambda config: QuantizedCache.kivi(config, bits=2, group=4, residual=3),
 }
 

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from cache_cases import CACHES, KEEPING
 from kvedu import ConcatCache, NoCache, Sampling, StaticCache, generate, stream
+from kvedu.caches.streaming import StreamingCache
+from kvedu.caches.window import WindowCache
 from kvedu.errors import CacheFull, KveduError, RequestError
 from kvedu.model.loops import greedy_uncached
 from rope_scalings import SCALINGS
@@ -38,6 +40,18 @@ def test_unequal_prompts_together_equal_each_alone(name, heads):
         for a, b in zip(completion.logprobs, alone.logprobs):
             # In a batch the last bits of a key may differ, and tip its rounding to the next code.
             assert a.logprob == pytest.approx(b.logprob, abs=1e-4 if exact else 2e-2)
+
+
+@pytest.mark.parametrize("make", [lambda c: WindowCache(c, window=5), lambda c: StreamingCache(c, window=5, sinks=0)])
+def test_a_cache_that_lets_tokens_go_is_fed_each_token_once(make):
+    """A model with a window of 5 and a cache that holds 5: tokens = a full pass each step, and all but the last were fed."""
+    model = tiny_model(tiny_config(sliding_window=5))
+    prompts = [random_ids(n, seed=n) for n in (3, 7, 12)]
+    cache = make(model.config)
+    got = generate(model, prompts, max_new_tokens=9, cache=cache, keep=True)
+    assert [c.token_ids for c in got] == [solo(model, p, 9) for p in prompts]
+    assert [cache.seen(c.seq) for c in got] == [len(p) + 8 for p in prompts]
+    assert [cache.length(c.seq) for c in got] == [5, 5, 5]
 
 
 @pytest.mark.parametrize("name", KEEPING)

@@ -162,9 +162,14 @@ class Cache(ABC):
         del self._positions[seq]
 
     def length(self, seq: int) -> int:
-        """Committed tokens of a sequence."""
+        """Committed tokens of a sequence: those it holds."""
         self._known(seq, None)
         return len(self._positions[seq])
+
+    def seen(self, seq: int) -> int:
+        """How far into its text a sequence is: the position of its next token. Beyond ``length`` where tokens were let go."""
+        self._known(seq, None)
+        return self._positions[seq][-1] + 1 if self._positions[seq] else 0
 
     def truncate(self, seq: int, length: int) -> None:
         """Forget all but the first ``length`` tokens, in every layer, as if the rest had never come."""

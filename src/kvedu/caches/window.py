@@ -62,10 +62,6 @@ class WindowCache(ConcatCache):
             raise CacheError(f"sinks counts the first tokens that stay: at least 0, not {sinks}")
         self.window, self.sinks = window, sinks
 
-    def seen(self, seq: int) -> int:
-        """Tokens that have come, held or let go."""
-        return self._positions[seq][-1] + 1 if self.length(seq) else 0
-
     def truncate(self, seq: int, length: int) -> None:
         """As the contract says, as long as no token was let go; a sequence may always start over (length 0)."""
         self._known(seq, "truncate")

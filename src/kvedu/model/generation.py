@@ -72,13 +72,13 @@ class Generation:
         for i, request in enumerate(self.requests):
             seq = self.cache.add() if self.seqs is None else self.seqs[i]
             runs.append(self._run(i, request, 0, seq))
-            P, length, room = len(request.prompt_ids), self.cache.length(seq), self.cache.room(seq)
-            if room is not None and length + room < request.cached_tokens:
+            P, seen, room = len(request.prompt_ids), self.cache.seen(seq), self.cache.room(seq)
+            if room is not None and seen + room < request.cached_tokens:
                 raise CacheFull(
                     f"prompt {i} needs {request.cached_tokens} places (prompt {P} + new {request.max_new_tokens} - 1); "
-                    f"the cache has {length + room} for a sequence. Make it longer or ask for fewer tokens"
+                    f"the cache has {seen + room} for a sequence. Make it longer or ask for fewer tokens"
                 )
-            if length >= P:
+            if seen >= P:
                 self.cache.truncate(seq, P - 1)  # one token at least must be computed, or there are no logits
 
     def _run(self, prompt: int, request: Request, copy: int, seq: int) -> Run:
@@ -109,7 +109,7 @@ class Generation:
 
     def _forward(self, runs: list[Run]) -> Tensor:
         """One step over what the cache has not seen of each run; logits ``[B, V]`` of the last tokens."""
-        new = [run.ids[self.cache.length(run.seq) :] for run in runs]
+        new = [run.ids[self.cache.seen(run.seq) :] for run in runs]
         ids_N = torch.tensor([i for ids in new for i in ids], device=self.model.device)
         with self.cache.step({run.seq: len(ids) for run, ids in zip(runs, new)}) as view:
             hidden_NM = self.model.hidden(ids_N, view)
