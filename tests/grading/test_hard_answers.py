@@ -12,6 +12,7 @@ import pytest
 import torch
 from small_exercise import ROWS, constant, graded, right_rows
 
+from kvedu.grading.compare import difference
 from kvedu.grading.exercise import Unfit
 from kvedu.grading.fresh import Fresh
 from kvedu.grading.plain import Strange, plain
@@ -230,6 +231,13 @@ def test_an_answer_that_remembers_fails_on_other_inputs() -> None:
     assert not graded(lambda x, more: memory[{4: 0, 1: 1, 2: 2}[len(x)]], seed=4).passed
 
 
-@pytest.mark.parametrize("value", [LyingInt(5), LyingTensor([1.0]), Liar(), type("Words", (str,), {})("a"), type("Row", (list,), {})([1])], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize("value", [LyingInt(5), LyingTensor([1.0]), Liar(), type("Words", (str,), {})("a"), type("Row", (list,), {})([1]), type("Names", (dict,), {})(a=1), type("Group", (set,), {})([1])], ids=lambda v: type(v).__name__)
 def test_a_class_of_the_learners_own_never_gets_past_the_border(value: object) -> None:
     assert isinstance(plain(value), Strange)
+
+
+def test_a_list_of_another_length_is_shown_and_counted() -> None:
+    found = difference([4], [4, 8], 0.0)
+    assert found is not None and (found.came, found.wanted, found.reason) == ("1 part: [4]", "2 parts: [4, 8]", "something is missing")
+    found = difference(list(range(20)), [[1]], 0.0)
+    assert found is not None and (found.came, found.wanted, found.reason) == ("20 parts", "1 part", "more came than was wanted")

@@ -40,7 +40,7 @@ def difference(got: Any, want: Any, tolerance: float, parts: tuple[str, ...] = (
         return _tensors(got, want, tolerance, where)
     if isinstance(want, (list, tuple)):
         if len(got) != len(want):
-            return Difference(where, f"{len(got)} parts", f"{len(want)} parts", "count what is returned")
+            return Difference(where, _counted(got), _counted(want), "something is missing" if len(got) < len(want) else "more came than was wanted")
         numbers = [f"number {i}" for i in range(1, 1 + len(want))]
         names = parts if isinstance(want, tuple) and len(parts) == len(want) else numbers
         for name, a, b in zip(names, got, want):
@@ -77,6 +77,13 @@ def _mismatch(got: Any, want: Any, parts: tuple[str, ...]) -> str:
     if type(got) is tuple and type(want) is not list:
         return f"{len(got)} things came back where one was wanted; is there a comma too many?"
     return "return the kind of thing that the exercise asks for"
+
+
+def _counted(value: list | tuple) -> str:
+    """How many parts, and a few plain ones themselves."""
+    number = "1 part" if len(value) == 1 else f"{len(value)} parts"
+    plain = 0 < len(value) <= 8 and all(type(x) in (int, float, bool, str) for x in value)
+    return f"{number}: {shown(value)}" if plain else number
 
 
 def shown(value: Any) -> str:

@@ -128,6 +128,22 @@ class OneAhead(Right):
         return (self.lengths[seq] + tokens) // self.C + 1 - len(self.tables[seq])
 
 
+class CountsNothing(Right):
+    """The length stays 0."""
+
+    def grow(self, seq: int, tokens: int) -> None:
+        super().grow(seq, tokens)
+        self.lengths[seq] = 0
+
+
+class SaysNothing(Right):
+    """A refusal comes back as if all were well."""
+
+    def grow(self, seq: int, tokens: int) -> None:
+        if self.needed(seq, tokens) <= len(self.free):
+            super().grow(seq, tokens)
+
+
 class Leaks(Right):
     """A closed sequence's blocks are lost."""
 
@@ -157,6 +173,8 @@ EXERCISE = Exercise(
         Mistake(ForgetsRoom, "each call begins a new block; the last one may still have room: count blocks for the whole length"),
         Mistake(RoundsDown, "the last, partly filled block is missing: round up"),
         Mistake(OneAhead, "a sequence that fills its blocks exactly gets one more, before its first token comes"),
+        Mistake(CountsNothing, "`lengths` does not grow with the tokens, so the next call counts from nothing"),
+        Mistake(SaysNothing, "where blocks do not suffice, `grow` comes back as if all were well: raise MemoryError"),
         Mistake(Leaks, "the blocks of a closed sequence do not come back to the free list"),
         Mistake(KeepsTheTable, "a closed sequence still has its table, so that its blocks are in two places"),
     ),

@@ -97,6 +97,7 @@ EXERCISE = Exercise(
     cases=cases,
     right=finder(),
     mistakes=(
+        Mistake(lambda ids, C, entries, key: [], "nothing is ever found; an entry's tokens are a tuple, and a list never equals a tuple"),
         Mistake(finder(compare="nothing"), "an entry is taken because its key fits; a key says where to look, not what is there: compare its tokens and its parent"),
         Mistake(finder(compare="tokens"), "the page's own tokens are compared, but not what stands before it: compare the parent, the block found one page earlier"),
         Mistake(finder(last=True), "the last token is reused too; then there is nothing left to run, and no logits to choose the next token from"),

@@ -14,13 +14,14 @@ Request = tuple[list[int], Hashable]
 def cases(fresh: Fresh) -> list[Case]:
     """Prompts that begin alike, end alike, repeat a page, are short, or come from different tenants."""
     C = fresh.integer(3, 5)
-    a, b, c = (fresh.tokens(C, 1000) for _ in range(3))
+    a, b, c = (sorted(fresh.shuffled(range(1000))[:C]) for _ in range(3))
     d = fresh.tokens(C - 1, 1000)
     return [
         Case("two prompts that begin alike", (C, [(a + b + d, None), (a + c + d, None)])),
         Case("the same page after two others", (C, [(a + c, None), (b + c, None)])),
         Case("the same two pages after two others", (C, [(a + c + b, None), (b + c + b, None)])),
         Case("the same pages in another order", (C, [(a + b, None), (b + a, None)])),
+        Case("the same tokens in another order within a page", (C, [(a + b, None), (a[::-1] + b, None), (a + b[1:] + b[:1], None)])),
         Case("one page three times over", (C, [(a + a + a, None)])),
         Case("nothing, one token too few, one page, one token more", (C, [([], None), (a[:-1], None), (a, None), (a + b[:1], None)])),
         Case("the same prompt from two tenants, twice", (C, [(a + b, "x"), (a + b, "y"), (a + b, "x"), (a + b, None)])),
@@ -75,6 +76,8 @@ EXERCISE = Exercise(
                 "the key has the page and the one before it, and nothing earlier: chain the *key* of the page before, not its tokens"),
         Mistake(lambda ids, C, salt: [key for _, key in right(ids, C, None)],
                 "the salt is not in the keys: two tenants share pages"),
+        Mistake(lambda ids, C, salt: [(salt, tuple(tuple(sorted(page)) for page in pages(ids[: end + C], C))) for end in range(0, len(ids) - C + 1, C)],
+                "two pages with the same tokens in another order get the same key, so one is read for the other: a sum or a set forgets the order"),
         Mistake(with_rest, "a last page that is not full gets a key; its next token would change what the key stands for"),
         Mistake(lambda ids, C, salt: [(salt, frozenset(pages(ids[: end + C], C))) for end in range(0, len(ids) - C + 1, C)],
                 "the order of the pages is not in the key: the same pages the other way round get the same key"),

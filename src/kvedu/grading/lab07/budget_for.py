@@ -16,7 +16,7 @@ def cases(fresh: Fresh) -> list[Case]:
     return [Case(f"prompt {p}, {d} decode, a step {f} + {e} a token, limit {m} µs", (p, d, f, e, m)) for p, d, f, e, m in made]
 
 
-def budget(*, exact: bool = True, shared: bool = True, last: str = "part") -> Any:
+def budget(*, exact: bool = True, shared: bool = True, last: str = "part", free: bool = False) -> Any:
     """An answer with one part changed; unchanged it is right."""
 
     def answer(prompt: int, decodes: int, fixed: int, each: int, limit: int) -> tuple[int, int, int]:
@@ -24,6 +24,9 @@ def budget(*, exact: bool = True, shared: bool = True, last: str = "part") -> An
         chunk = most - decodes if shared else most
         steps = -(-prompt // chunk) if last != "down" else max(1, prompt // chunk)
         tokens = prompt + steps * decodes if last != "full" else steps * most
+        if last == "limit":
+            return most, steps, steps * limit
+        tokens -= steps * decodes if free else 0
         return most, steps, steps * fixed + tokens * each
 
     return answer
@@ -41,6 +44,9 @@ EXERCISE = Exercise(
     mistakes=(
         Mistake(budget(exact=False), "a step costs its fixed part too: take it off the limit first"),
         Mistake(budget(shared=False), "the whole budget is given to the prompt; those who decode take one token each of it"),
+        Mistake(budget(shared=False, free=True), "those who decode are not there: each takes a token of every step, from the budget and from the time"),
+        Mistake(budget(free=True), "the time of those who decode is forgotten: each is a token more in every step"),
+        Mistake(budget(last="limit"), "each step is taken to last as long as the limit allows; a step lasts fixed + each * its tokens"),
         Mistake(budget(last="down"), "the last chunk, not full, is not counted as a step: round up"),
         Mistake(budget(last="full"), "the last step is taken for full; it computes only what is left of the prompt"),
     ),

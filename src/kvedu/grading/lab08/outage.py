@@ -16,6 +16,8 @@ def observe(answer: Any) -> Seen:
     given = call(answer)
     try:
         rows, now = given
+        if any(first is None for _, first in rows):
+            raise Unfit("who has no first token yet gets a time after `now`, or math.inf, in its place: None cannot be compared")
         return [(float(arrived), float(first)) for arrived, first in rows], float(now)
     except (TypeError, ValueError):
         raise Unfit("a pair was wanted: a list of (arrived, first token) and a number, now") from None

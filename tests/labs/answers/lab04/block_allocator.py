@@ -140,3 +140,47 @@ class BlockAllocator:
 
     def close(self, seq):
         self.tables.pop(seq)
+
+
+# %% wrong: lengths forgotten
+# says: `lengths` does not grow with the tokens
+class BlockAllocator:
+    def __init__(self, n_blocks, C):
+        self.C, self.free, self.tables, self.lengths = C, list(range(n_blocks)), {}, {}
+
+    def open(self, seq):
+        self.tables[seq], self.lengths[seq] = [], 0
+
+    def grow(self, seq, tokens):
+        missing = -(-(self.lengths[seq] + tokens) // self.C) - len(self.tables[seq])
+        if missing > len(self.free):
+            raise MemoryError
+        for _ in range(missing):
+            self.tables[seq].append(self.free.pop())
+
+    def close(self, seq):
+        self.free.extend(self.tables.pop(seq))
+        del self.lengths[seq]
+
+
+# %% wrong: False for a refusal
+# says: raise MemoryError
+class BlockAllocator:
+    def __init__(self, n_blocks, C):
+        self.C, self.free, self.tables, self.lengths = C, list(range(n_blocks)), {}, {}
+
+    def open(self, seq):
+        self.tables[seq], self.lengths[seq] = [], 0
+
+    def grow(self, seq, tokens):
+        missing = -(-(self.lengths[seq] + tokens) // self.C) - len(self.tables[seq])
+        if missing > len(self.free):
+            return False
+        for _ in range(missing):
+            self.tables[seq].append(self.free.pop())
+        self.lengths[seq] += tokens
+        return True
+
+    def close(self, seq):
+        self.free.extend(self.tables.pop(seq))
+        del self.lengths[seq]

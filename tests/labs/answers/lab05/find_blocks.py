@@ -96,3 +96,18 @@ def find_blocks(ids, C, entries, key):
                 parent = block
                 break
     return blocks
+
+
+# %% wrong: a list against a tuple
+# says: a list never equals a tuple
+def find_blocks(ids, C, entries, key):
+    blocks, page_key, parent = [], None, None
+    for start in range(0, len(ids) - C, C):
+        page = ids[start : start + C]
+        page_key = key(page_key, tuple(page))
+        fitting = [block for block, before, tokens in entries.get(page_key, []) if tokens == page and before == parent]
+        if not fitting:
+            break
+        parent = fitting[0]
+        blocks.append(parent)
+    return blocks

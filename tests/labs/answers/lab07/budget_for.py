@@ -57,3 +57,27 @@ def budget_for(prompt, decodes, fixed, each, limit):
 # says: the result is not the right one
 def budget_for(prompt, decodes, fixed, each, limit):
     return 512, 1, limit
+
+
+# %% wrong: without those who decode
+# says: those who decode are not there
+def budget_for(prompt, decodes, fixed, each, limit):
+    budget = (limit - fixed) // each
+    steps = -(-prompt // budget)
+    return budget, steps, steps * fixed + each * prompt
+
+
+# %% wrong: decodes take no time
+# says: the time of those who decode is forgotten
+def budget_for(prompt, decodes, fixed, each, limit):
+    budget = (limit - fixed) // each
+    steps = -(-prompt // (budget - decodes))
+    return budget, steps, steps * fixed + each * prompt
+
+
+# %% wrong: steps as long as allowed
+# says: as long as the limit allows
+def budget_for(prompt, decodes, fixed, each, limit):
+    budget = (limit - fixed) // each
+    steps = -(-prompt // (budget - decodes))
+    return budget, steps, steps * limit

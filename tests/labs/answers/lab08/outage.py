@@ -48,3 +48,9 @@ def outage():
 # says: a pair was wanted
 def outage():
     return [(0.0, 0.2)] * 12
+
+
+# %% wrong: None for those without a token
+# says: or math.inf, in its place
+def outage():
+    return [(float(second), second + 0.2) for second in range(10)] + [(float(second), None) for second in range(10, 20)], 40.0
