@@ -17,6 +17,7 @@ pytestmark = pytest.mark.browser
 SHOW = "from kvedu.viz import show, memory\nfigure = show('memory', memory.data(), batch=8)\nfigure"
 HIDE = "import sys; sys.modules['anywidget'] = None; import importlib.util as u; u.find_spec = lambda *a, **k: None\n"
 TELL = "print('batch in Python:', figure.state['batch'])"
+EXPLORE = "from kvedu.viz.explore import explore\nexplorer = explore(lambda tokens: f'{tokens} rows', tokens=(8, 64, 512))\nexplorer"
 SET = "figure.state = figure.state | {'batch': 1024}"
 
 
@@ -24,7 +25,7 @@ SET = "figure.state = figure.state | {'batch': 1024}"
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """Address and folder of a JupyterLab of its own, with no token, on loopback only."""
     folder = tmp_path_factory.mktemp("lab")
-    for name, cells in (("alive", [SHOW, TELL, SET]), ("still", [HIDE + SHOW])):
+    for name, cells in (("alive", [SHOW, TELL, SET]), ("still", [HIDE + SHOW]), ("explorer", [EXPLORE, "print('Python:', explorer.text)"])):
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
         nbformat.write(notebook, folder / f"{name}.ipynb")
@@ -85,4 +86,20 @@ def test_still_without_anywidget(lab: tuple[str, Path], browser: Any) -> None:
     text = tab.locator(".jp-OutputArea").first.inner_text()
     assert "8 sequences of 4,096 tokens" in text and "pip install anywidget" in text
     assert tab.locator(".jp-OutputArea input").count() == 0
+    tab.close()
+
+
+def test_an_explorer_follows_the_keys(lab: tuple[str, Path], browser: Any) -> None:
+    """A lab's sliders: the text beside them and the object in Python follow."""
+    tab = run_first_cell(browser, lab[0], "explorer")
+    slider = tab.locator(".jp-OutputArea [role=slider]")
+    slider.wait_for(timeout=90_000)
+    said = tab.locator(".jp-OutputArea .widget-html pre")
+    assert said.inner_text() == "8 rows" and "tokens" in tab.locator(".jp-OutputArea .widget-label").first.inner_text()
+    slider.focus()
+    tab.keyboard.press("ArrowUp")
+    tab.wait_for_function("document.querySelector('.jp-OutputArea .widget-html pre').innerText === '64 rows'", timeout=30_000)
+    tab.locator(".jp-Notebook .jp-CodeCell .cm-content").nth(1).click()
+    tab.keyboard.press("Shift+Enter")
+    tab.get_by_text("Python: 64 rows", exact=True).wait_for(timeout=30_000)
     tab.close()
