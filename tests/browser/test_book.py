@@ -140,7 +140,7 @@ def test_figures_and_questions_are_alive_in_the_book(browser: Any, origins: dict
             tab.keyboard.press("ArrowRight")
             assert said.text_content() != before
         if tab.locator("[data-kvquestions]").count():
-            asked = json.loads(tab.locator(".kvq-data").text_content())
-            assert tab.locator(".kvq-question").count() == len(asked)
+            asked = [question for data in tab.locator(".kvq-data").all_text_contents() for question in json.loads(data)]
+            assert tab.locator(".kvq-question").count() == len(asked) == len({question["id"] for question in asked})
         tab.close()
         assert not errors, errors
