@@ -40,7 +40,7 @@ def read_master(path: Path) -> Lab:
     cells = jupytext.reads(path.read_text("utf-8"), fmt="py:percent").cells
     _check_order(cells, path)
     setup = (path.parent / "setup.py").read_text("utf-8").rstrip()
-    cells.insert(1, nbformat.v4.new_code_cell(setup, metadata={"tags": ["setup", "nbval-ignore-output"]}))
+    cells.insert(1, nbformat.v4.new_code_cell(setup, metadata={"tags": ["hide-input", "nbval-ignore-output", "setup"]}))
 
     learner, solution, source, secrets = [], [], [], []
     for number, cell in enumerate(cells):
