@@ -96,3 +96,10 @@ def test_triton_is_named_only_by_kernels() -> None:
         }
         if not path.name.endswith("_triton.py"):
             assert not any(name.split(".")[0] == "triton" or name.endswith("_triton") for name in names), path
+
+
+def test_test_files_have_names_of_their_own():
+    """pytest imports the files of a folder without ``__init__.py`` by their bare names; two of one name stop each other."""
+    root = Path(__file__).parent
+    names = [path.name for path in root.rglob("test_*.py") if not (path.parent / "__init__.py").is_file()]
+    assert not {name for name in names if names.count(name) > 1}
