@@ -77,12 +77,12 @@
         kvfig.axisY(y, left, "time per output token (ms)", { ticks: 5 }),
         path(d3.line()(fine.map(at)), faint, { "stroke-dasharray": "5 3" }),
         ok.length > 1 ? path(d3.line()(ok.map(at)), color(0), { style: `fill:none;stroke:${color(0)};stroke-width:3.5` }) : null,
-        ...shown.filter((r) => inside(r) && [1, 8, 64, 512].includes(r)).map((r) => [["circle", { cx: at(r)[0], cy: at(r)[1], r: 2.5, style: `fill:${ink}` }], label(at(r)[0] - 5, at(r)[1] - 6, String(r), { "text-anchor": "end", "font-size": 10 })]),
+        ...shown.filter((r) => inside(r) && [1, 8, 64, 512].includes(r)).map((r) => [["circle", { cx: at(r)[0], cy: at(r)[1], r: 2.5, style: `fill:${ink}` }], label(Math.max(at(r)[0] - 5, left + 12), at(r)[1] + 13, String(r), { "text-anchor": "end", "font-size": 10 })]),
         ...data.points.filter((p) => p.machine === state.machine && p.model === state.model && y(1e3 * p.tpot_s) > 20 && x(p.tokens_per_s) < width - 20).map((p) => {
-          const cx = x(p.tokens_per_s), cy = y(1e3 * p.tpot_s), room = cx - 8 - 5.6 * p.name.length > left + 4;
+          const cx = x(p.tokens_per_s), cy = y(1e3 * p.tpot_s), name = narrow ? p.name.replace(/^(\d+) .*/, "$1") : p.name, room = cx - 8 - 5.6 * name.length > left + 4;
           return [
             ["path", { d: d3.symbol(d3.symbolCross, 50)(), transform: `translate(${cx.toFixed(1)},${cy.toFixed(1)})`, style: `fill:${color(4)}` }],
-            label(room ? cx - 8 : left + 6, cy - (room ? 6 : 12), p.name, { fill: color(4), "text-anchor": room ? "end" : null, "font-size": 11 }),
+            label(room ? cx - 8 : left + 6, cy - (room ? 6 : 12), name, { fill: color(4), "text-anchor": room ? "end" : null, "font-size": 11 }),
           ];
         }),
         ["circle", { cx: px, cy: py, r: 7, style: `fill:${failed ? bad : good};stroke:var(--kv-paper, #fff);stroke-width:2` }],
