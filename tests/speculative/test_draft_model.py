@@ -75,7 +75,16 @@ def test_a_draft_with_a_shorter_context(cache):
     model, config = tiny_model(), tiny_config(L=1, max_positions=8)
     small = {"static": StaticCache(config, max_sequences=3, max_length=8), "paged": PagedCache(config, n_pages=12, page_size=4)}.get(cache)
     draft = DraftModel(tiny_model(config, seed=2), 5, small)
+    run, lengths = draft.draft.run, []
+
+    def watched(new):
+        logits = run(new)
+        lengths.extend(draft.draft.length(key) for key in new)
+        return logits
+
+    draft.draft.run = watched
     done = speculate(model, PROMPTS, draft, max_new_tokens=12)
+    assert max(lengths) == 8  # up to the last position, not past it
     for prompt, one in zip(PROMPTS, done):
         assert one.completion.token_ids == generate(model, prompt, max_new_tokens=12).token_ids
     assert max(r.guessed for one in done[:2] for r in one.rounds) > 0
