@@ -9,6 +9,7 @@ from every_draw import distance, every_outcome
 from kvedu import generate
 from kvedu.errors import RequestError
 from kvedu.model.sampling import Sampling
+from kvedu.speculative import typical
 from kvedu.speculative.draft_tree import DraftTree
 from kvedu.speculative.draws import Draws
 from kvedu.speculative.speculate import speculate
@@ -53,7 +54,7 @@ def test_it_is_not_exact_and_says_so():
         return 1 if verdict.path else verdict.token
 
     assert distance(every_outcome(run), dict(enumerate(P.tolist()))) == pytest.approx(0.7, abs=1e-6)
-    assert Typical.exact is False and "NOT exact" in __import__("kvedu.speculative.typical", fromlist=["x"]).__doc__
+    assert Typical.exact is False and "NOT exact" in typical.__doc__
 
 
 def test_greedy_is_exact():
