@@ -70,6 +70,19 @@ def test_the_window_is_what_the_target_says():
     assert len(checked) > 20 and all(checked)
 
 
+def test_the_pool_is_bounded_and_keeps_the_latest():
+    """Five n-grams that begin with one token: two are kept, one that came again counts as new."""
+    proposer = Lookahead(width=1, n=2, guesses=2)
+    proposer.propose([ask([7])])
+    for last in (1, 2, 1, 3, 1):
+        proposer._texts[0].levels = [[7]]
+        (tree,) = proposer.propose([ask([7])])
+        answers = torch.zeros(1 + len(tree), 10)
+        answers[:, last] = 1
+        proposer.observe(0, tree, answers)
+    assert list(proposer._texts[0].pool[7]) == [(3,), (1,)]
+
+
 def test_a_future_that_depends_on_position_is_found():
     """A model that heeds only positions: once the levels are full, every column is right, so whole blocks are kept."""
     script = {position: 10 + position for position in range(80)}
