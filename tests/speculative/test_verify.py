@@ -191,6 +191,6 @@ def test_cutting_a_tree():
     cut = tree.cut(depth=2, nodes=9)
     assert cut.tokens == (0, 1, 2, 0) and cut.parents == (-1, -1, 0, 1) and set(cut.q) == {-1, 0, 1}
     assert tree.cut(depth=9, nodes=1).tokens == (0,)
-    deep_first = TokenTree((0, 1, 2, 0, 1), (-1, 0, 1, -1, 3), {1: P, 3: Q}).cut(depth=2, nodes=9)  # node 2 goes
-    assert deep_first.tokens == (0, 1, 0, 1) and deep_first.parents == (-1, 0, -1, 2) and deep_first.q == {1: P, 2: Q}
+    deep_first = TokenTree((0, 1, 2, 1, 0), (-1, 0, 1, -1, 3), {1: P, 3: Q}).cut(depth=2, nodes=9)  # node 2 goes
+    assert deep_first.tokens == (0, 1, 1, 0) and deep_first.parents == (-1, 0, -1, 2) and deep_first.q == {1: P, 2: Q}
     assert len(tree.cut(depth=9, nodes=-1)) == 0 and tree.cut(depth=3, nodes=5) is tree
