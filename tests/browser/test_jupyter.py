@@ -1,6 +1,7 @@
 """A figure in a real JupyterLab, started on loopback: alive with anywidget, a still picture without."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,8 +13,9 @@ from typing import Any
 
 import nbformat
 import pytest
+from playwright.sync_api import TimeoutError
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timing]  # two servers and a browser: not beside other tests
 SHOW = "from kvedu.viz import show, memory\nfigure = show('memory', memory.data(), batch=8)\nfigure"
 HIDE = "import sys; sys.modules['anywidget'] = None; import importlib.util as u; u.find_spec = lambda *a, **k: None\n"
 TELL = "print('batch in Python:', figure.state['batch'])"
@@ -55,10 +57,18 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
 def run_first_cell(browser: Any, address: str, name: str) -> Any:
     tab = browser.new_page(viewport={"width": 1200, "height": 1000})
     tab.goto(f"{address}/lab/tree/{name}.ipynb?reset", wait_until="domcontentloaded")
-    tab.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click(timeout=90_000)
+    first = tab.locator(".jp-Notebook .jp-CodeCell").first
+    first.locator(".cm-content").click(timeout=90_000)
     tab.wait_for_function("document.body.innerText.includes('Python 3')", timeout=60_000)
-    tab.keyboard.press("Shift+Enter")
-    return tab
+    for _ in range(6):  # while JupyterLab is still opening the notebook, a key can go astray
+        first.locator(".cm-content").click()
+        tab.keyboard.press("Shift+Enter")
+        try:
+            first.locator(".jp-InputPrompt").get_by_text(re.compile(r"\[[*\d]")).wait_for(timeout=15_000)
+            return tab
+        except TimeoutError:
+            continue
+    raise AssertionError(f"the first cell of {name} was never started")
 
 
 def test_alive(lab: tuple[str, Path], browser: Any) -> None:

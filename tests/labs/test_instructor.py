@@ -93,7 +93,8 @@ def test_the_autograder_writes_results(autograder: Path) -> None:
     right = "def bytes_per_token(c, b):\n    return 2 * c.L * c.K * c.D * b"
     (autograder / "submission" / "mine.ipynb").write_bytes(notebook(['"lab02.x"', right], "lab02"))
     results = run_autograder(autograder)
-    assert results["score"] == 1 and results["tests"][0]["status"] == "passed" and len(results["tests"]) == 5
+    assert results["score"] == 1 and results["tests"][0]["status"] == "passed"
+    assert len(results["tests"]) == len(exercises("lab02"))
 
 
 @pytest.mark.parametrize(("name", "data", "says"), [("notes.txt", b"", "No notebook was submitted"), ("a.ipynb", b"{", "is not a notebook")])
