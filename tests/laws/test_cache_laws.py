@@ -57,6 +57,29 @@ def test_attend_equals_reference_over_gather(name, heads, window):
                 cache.keep(a, [*range(start), start, start + 1, start + 3])
 
 
+@every_cache
+def test_the_strides_of_what_comes_do_not_matter(name):
+    """Queries, keys and values that lie head by head give what packed ones give, one sequence at a time and two."""
+    config = tiny_config()
+    outs = []
+    for apart in (False, True):
+        cache, generator, seen = CACHES[name](config), torch.Generator().manual_seed(2), []
+
+        def numbers(n, heads):
+            x_NHD = torch.randn(n, heads, config.D, generator=generator)
+            return x_NHD.transpose(0, 1).contiguous().transpose(0, 1) if apart else x_NHD
+
+        a, b = cache.add(), cache.add()
+        for counts in ({a: 3}, {a: 1, b: 4}, {a: 2, b: 1}):
+            n = sum(counts.values())
+            with cache.step(counts) as view:
+                for layer in range(config.L):
+                    view.append(layer, numbers(n, config.K), numbers(n, config.K))
+                    seen.append(view.attend(layer, numbers(n, config.H)))
+        outs.append(torch.cat(seen))
+    torch.testing.assert_close(outs[1], outs[0], rtol=1e-4, atol=1e-5)
+
+
 @keeping_cache
 def test_bytes_equal_the_formula(name):
     """nbytes is the sum of the storages and what ``analysis.memory`` says of the tokens (or places) held."""

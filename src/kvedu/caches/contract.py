@@ -25,7 +25,7 @@ from kvedu.caches.layout import Row, plan
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError
 from kvedu.kernels.attention import attention_reference
-from kvedu.kernels.rope import cos_sin, rotate_pair, table_dtype
+from kvedu.kernels.rope import cos_sin, rotate, rotate_pair, rotates_pair
 
 
 class View:
@@ -48,10 +48,13 @@ class View:
 
     def rotate(self, q_NHD: Tensor, k_NKD: Tensor) -> tuple[Tensor, Tensor]:
         """Turn new queries and keys to their positions (``kernels/rope``); the angles are computed once a step."""
-        dtype = table_dtype(q_NHD, k_NKD)
+        together = rotates_pair(q_NHD, k_NKD)
+        dtype = torch.float32 if together else q_NHD.dtype
         if self._turn is None or self._turn[0].dtype != dtype:
             self._turn = self._angles(dtype)
-        return rotate_pair(q_NHD, k_NKD, *self._turn)
+        if together:
+            return rotate_pair(q_NHD, k_NKD, *self._turn)
+        return rotate(q_NHD, *self._turn), rotate(k_NKD, *self._turn)
 
     def _angles(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         rope = self.cache.config.rope

@@ -21,9 +21,8 @@ from kvedu.caches.layout import Row
 from kvedu.caches.swap import SwapSpace
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError, CacheFull
-from kvedu.kernels import native
 from kvedu.kernels.attention import attention_grouped
-from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_write
+from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_write, takes
 
 
 class PagedView(View):
@@ -52,7 +51,7 @@ class PagedView(View):
 
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         window, k_PCKD, v_PCKD = self.window(layer), self.cache.k[layer], self.cache.v[layer]
-        if self.plain and native.usable(q_NHD, k_PCKD, v_PCKD):
+        if self.plain and takes(q_NHD, k_PCKD):
             return paged_attention(q_NHD, k_PCKD, v_PCKD, self.layout, window)
         outs = []
         for row, pages in zip(self.rows, self.pages):

@@ -16,9 +16,8 @@ from kvedu.caches.contract import Cache, View, storage_bytes
 from kvedu.caches.layout import Row
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheFull
-from kvedu.kernels import native
 from kvedu.kernels.attention import attention_grouped
-from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_write
+from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_write, takes
 
 
 class StaticView(View):
@@ -30,11 +29,10 @@ class StaticView(View):
 
     def __init__(self, cache: StaticCache, rows: tuple[Row, ...]) -> None:
         super().__init__(cache, rows)
-        slot = cache._slots
+        slots, length = cache._slots, cache.max_length
+        places = [slots[row.seq] * length + i for row in rows for i in range(row.start, row.total)]
+        self.slot_mapping = torch.tensor(places, device=cache.device)  # where each new token goes, counted through all slots
         self.plain = all(row.plain for row in rows)
-        if len(rows) > 1:  # where each new token goes; a lone sequence's go to one slice
-            self.slot_N = torch.tensor([slot[row.seq] for row in rows for _ in row.new], device=cache.device)
-            self.index_N = torch.tensor([i for row in rows for i in range(row.start, row.total)], device=cache.device)
         self._masks: dict[tuple[int, int | None], Tensor | None] = {}
 
     @cached_property
@@ -48,16 +46,10 @@ class StaticView(View):
         slots = self.cache._slots
         return PagedLayout.of([[slots[row.seq]] for row in self.rows], [(row.first, row.count, row.start) for row in self.rows])
 
-    @cached_property
-    def slot_mapping(self) -> Tensor:
-        """Where each new token goes, counted through all slots."""
-        slots, length = self.cache._slots, self.cache.max_length
-        return torch.tensor([slots[row.seq] * length + i for row in self.rows for i in range(row.start, row.total)])
-
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         k, v = self.cache.k[layer], self.cache.v[layer]
         window = self.window(layer)
-        if self.plain and native.usable(q_NHD, k):
+        if self.plain and takes(q_NHD, k):
             return paged_attention(q_NHD, *self.cache.pages[layer], self.layout, window)
         outs = []
         for i, run in enumerate(self.runs):
@@ -156,14 +148,7 @@ class StaticCache(Cache):
                 )
 
     def _write(self, view: StaticView, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:
-        if native.usable(k_NKD, v_NKD, self.k[layer]):
-            return paged_write(k_NKD, v_NKD, *self.pages[layer], view.slot_mapping)
-        for x, new in ((self.k[layer], k_NKD), (self.v[layer], v_NKD)):
-            if len(view.rows) == 1:  # one sequence: a slice, not an index
-                row = view.rows[0]
-                x[self._slots[row.seq], :, row.start : row.total] = new.transpose(0, 1)
-            else:
-                x[view.slot_N, :, view.index_N] = new.to(self.dtype)
+        paged_write(k_NKD, v_NKD, *self.pages[layer], view.slot_mapping)
 
     def _read(self, layer: int, seq: int, length: int) -> tuple[Tensor, Tensor]:
         slot = self._slots[seq]

@@ -19,7 +19,7 @@ from torch import Tensor
 from kvedu.kernels import native
 from kvedu.kernels.attention import attention_reference, cost, visible_causal
 
-__all__ = ["PagedLayout", "cost", "paged_attention", "paged_attention_reference", "paged_write"]
+__all__ = ["PagedLayout", "cost", "paged_attention", "paged_attention_reference", "paged_write", "takes"]
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,15 @@ def paged_attention_reference(
     return torch.cat(outs)
 
 
+def takes(q_NHD: Tensor, k_PCKD: Tensor) -> bool:
+    """Whether ``paged_attention`` can serve these queries over these pages; else attend by gathering."""
+    return native.usable(q_NHD, k_PCKD) and q_NHD.shape[2] % 2 == 0
+
+
 def paged_attention(
     q_NHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, layout: PagedLayout, window: int | None = None
 ) -> Tensor:
-    """The kernel; ``native.usable`` must hold of the tensors. ``[N, H, D]``.
+    """The kernel, where ``takes`` says so: ``[N, H, D]``.
 
     Pages may have any strides (K's and V's equal) as long as the last axis is dense and D is even. Places
     that no token has been written to are never read.
@@ -79,7 +84,7 @@ def paged_attention(
 def paged_write(k_NKD: Tensor, v_NKD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, slots_N: Tensor) -> None:
     """Put new keys and values into their places: slot ``page * C + offset``, int64 ``[N]``.
 
-    Native where it can be (one pass for both), else two ``index_copy_`` into pages that must then be contiguous.
+    Native where it can be (one pass for both), else by index. Pages and new rows may have any strides.
     """
     if native.usable(k_NKD, v_NKD, k_PCKD, v_PCKD) and _rows_dense(k_NKD, v_NKD) and k_PCKD.stride() == v_PCKD.stride():
         N, K, D = k_NKD.shape
@@ -88,8 +93,9 @@ def paged_write(k_NKD: Tensor, v_NKD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, sl
             k_PCKD.data_ptr(), v_PCKD.data_ptr(), slots_N.data_ptr(), N, K, D, k_PCKD.shape[1], *k_PCKD.stride()[:3], torch.get_num_threads(),
         )  # fmt: skip
         return
+    C = k_PCKD.shape[1]
     for x, new in ((k_PCKD, k_NKD), (v_PCKD, v_NKD)):
-        x.flatten(0, 1).index_copy_(0, slots_N, new.to(x.dtype))
+        x[slots_N // C, slots_N % C] = new.to(x.dtype)
 
 
 def _rows_dense(*tensors: Tensor) -> bool:

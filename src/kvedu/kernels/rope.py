@@ -136,27 +136,21 @@ def rotate(x_NHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(x_NHD * cos, x_NHD.roll(dim // 2, -1), sin)
 
 
-def rotate_pair(q_NHD: Tensor, k_NKD: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """``rotate`` of queries and keys, native in one call where it can be: with fp32 tables, rounded once at the end."""
-    if cos.dtype != torch.float32 or not native_pair(q_NHD, k_NKD):
-        return rotate(q_NHD, cos, sin), rotate(k_NKD, cos, sin)
-    (N, H, D), K = q_NHD.shape, k_NKD.shape[1]
-    q_out, k_out = torch.empty(N, H, D, dtype=q_NHD.dtype), torch.empty(N, K, D, dtype=k_NKD.dtype)
-    native.library().kvedu_rotate(
-        q_NHD.dtype is torch.float32, q_NHD.data_ptr(), k_NKD.data_ptr(), q_NHD.stride(0), k_NKD.stride(0),
-        cos.data_ptr(), sin.data_ptr(), q_out.data_ptr(), k_out.data_ptr(), N, H, K, cos.shape[-1], D, torch.get_num_threads(),
-    )  # fmt: skip
-    return q_out, k_out
-
-
-def native_pair(q_NHD: Tensor, k_NKD: Tensor) -> bool:
-    """Whether the native kernel takes these: heads of a row side by side, and so on (``native.usable``)."""
+def rotates_pair(q_NHD: Tensor, k_NKD: Tensor) -> bool:
+    """Whether ``rotate_pair`` can serve these: the native kernel takes them, and each row's heads lie side by side."""
     return native.usable(q_NHD, k_NKD) and q_NHD.stride(1) == q_NHD.shape[2] and k_NKD.stride(1) == k_NKD.shape[2]
 
 
-def table_dtype(q_NHD: Tensor, k_NKD: Tensor) -> torch.dtype:
-    """In which dtype ``rotate_pair`` wants ``cos_sin`` for these tensors: fp32 for the native kernel, else their own."""
-    return torch.float32 if native_pair(q_NHD, k_NKD) else q_NHD.dtype
+def rotate_pair(q_NHD: Tensor, k_NKD: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """``rotate`` of queries and keys in one native call, where ``rotates_pair``: fp32 tables, one rounding at the end."""
+    (N, H, D), K = q_NHD.shape, k_NKD.shape[1]
+    q_out, k_out = q_NHD.new_empty((N, H, D)), k_NKD.new_empty((N, K, D))
+    native.library().kvedu_rotate(
+        q_NHD.dtype is torch.float32, q_NHD.data_ptr(), k_NKD.data_ptr(), q_NHD.stride(0), k_NKD.stride(0),
+        cos.data_ptr(), sin.data_ptr(), q_out.data_ptr(), k_out.data_ptr(), N, H, K, cos.shape[-1], D,
+        torch.get_num_threads(),
+    )  # fmt: skip
+    return q_out, k_out
 
 
 def rotate_reference(x_NHD: Tensor, positions_N: Tensor, rope: RopeConfig, length: int = 0) -> Tensor:
