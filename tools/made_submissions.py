@@ -126,7 +126,7 @@ def special(maker: Maker, other_lab: str) -> dict[str, Callable[[], Made]]:
         "an answer that never ends": lambda: maker.made("an answer that never ends", lie("def ANSWER(*args):\n    while True:\n        pass"), rest),
         "memory at once": lambda: maker.made("memory at once", before(cells, last, "eaten = bytearray(10**11)")),
         "memory bit by bit": lambda: maker.made(
-            "memory bit by bit", before(cells, last, "eaten = []\ntry:\n    while True:\n        eaten.append(bytearray(10**8))\nexcept MemoryError:\n    del eaten\n    raise")),
+            "memory bit by bit", before(cells, last, "eaten = []\ntry:\n    while True:\n        eaten.append(bytes(10**8))\nexcept MemoryError:\n    del eaten\n    raise")),
         "a syntax error": lambda: maker.made("a syntax error", lie("def ANSWER(:\n    return 1"), rest),
         "an empty file": lambda: Made("an empty file", b"", "unreadable", frozenset()),
         "an empty notebook": lambda: Made("an empty notebook", notebook([""], maker.lab), "unreadable", frozenset()),
