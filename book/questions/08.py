@@ -44,7 +44,7 @@ QUESTIONS = [
         },
     ),
     Choice(
-        f"One sequence alone, Llama 3 8B on an A100: a step takes {1e3 * A100.step(1):.1f} ms. What is it waiting for?",
+        f"One sequence alone, Llama-3-8B on an A100: a step takes {1e3 * A100.step(1):.1f} ms. What is it waiting for?",
         [
             Option("For the weights.", f"Reading them is {A100.weights / A100.step(1):.0%} of it. The next sequences share that reading, which is why they are nearly free.", True),
             Option("For its cache.", f"That is {A100.cache / A100.step(1):.1%} of the time at {CONTEXT} tokens of context."),

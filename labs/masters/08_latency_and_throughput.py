@@ -212,7 +212,7 @@ print(f"counted over rate times stay: {mean_inside(trace) / rate_times_stay:.6f}
 #
 # **Outcome:** a setting that meets an SLO, predicted and found · **Difficulty:** ●●● · **Time:** 20 min
 #
-# Llama 3 8B on an A100, simulated. 20 requests come each second. 99 of 100 shall have their first token within 500 ms and
+# Llama-3-8B on an A100, simulated. 20 requests come each second. 99 of 100 shall have their first token within 500 ms and
 # their later ones at 30 ms each. How many may run at a time? First the prediction. A `Server` knows
 #
 # - `step(B)`, seconds of a step with B sequences running, which is the TPOT of each;
