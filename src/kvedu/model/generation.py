@@ -7,7 +7,7 @@ from typing import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import Cache
+from kvedu.caches.contract import Cache, View
 from kvedu.caches.none import NoCache
 from kvedu.caches.static import StaticCache
 from kvedu.errors import CacheFull, RequestError
@@ -112,11 +112,15 @@ class Generation:
         new = [run.ids[self.cache.seen(run.seq) :] for run in runs]
         ids_N = torch.tensor([i for ids in new for i in ids], device=self.model.device)
         with self.cache.step({run.seq: len(ids) for run, ids in zip(runs, new)}) as view:
-            hidden_NM = self.model.hidden(ids_N, view)
+            hidden_NM = self._hidden(runs, ids_N, view)
         for row, run in zip(view.rows, runs):
             if run.request.prompt_logprobs is not None and run.prompt_logprobs is None:
                 run.prompt_logprobs = self._score_prompt(run.request, hidden_NM[row.rows])
         return self.model.logits(hidden_NM[view.last_rows])
+
+    def _hidden(self, runs: list[Run], ids_N: Tensor, view: View) -> Tensor:
+        """Output of the model's last block for a step of these runs."""
+        return self.model.hidden(ids_N, view)
 
     def _score_prompt(self, request: Request, hidden_TM: Tensor) -> tuple[TokenLogprob | None, ...]:
         ids = request.prompt_ids

@@ -6,6 +6,8 @@ batch is the special case that every sequence brings the same number.
 
 from __future__ import annotations
 
+from typing import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
@@ -86,12 +88,30 @@ class Transformer(nn.Module):
 
     def hidden(self, ids_N: Tensor, view: View) -> Tensor:
         """Output of the last block, before the final norm: ``[N, M]``."""
-        if len(ids_N) != len(view.positions):
-            raise RequestError(f"the step is laid out for {len(view.positions)} tokens, got {len(ids_N)} ids")
-        x_NM = self.embed(ids_N)
+        x_NM = self._embed(ids_N, view)
         for block in self.layers:
             x_NM = block(x_NM, view)
         return x_NM
+
+    def tapped(self, ids_N: Tensor, view: View, taps: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """``hidden``, and the outputs of the blocks ``taps`` side by side, ``[N, len(taps) M]``: what a draft head reads.
+
+        Blocks are counted from 1; block ``config.L`` gives ``hidden`` itself. Raises ``RequestError`` for one that is not there.
+        """
+        if any(not 1 <= tap <= self.config.L for tap in taps):
+            raise RequestError(f"blocks are counted from 1 to {self.config.L}; asked for the outputs of {list(taps)}")
+        if not taps:
+            x_NM = self.hidden(ids_N, view)
+            return x_NM, x_NM[:, :0]
+        x_NM, outputs = self._embed(ids_N, view), {}
+        for number, block in enumerate(self.layers, 1):
+            x_NM = outputs[number] = block(x_NM, view)
+        return x_NM, torch.cat([outputs[tap] for tap in taps], dim=-1)
+
+    def _embed(self, ids_N: Tensor, view: View) -> Tensor:
+        if len(ids_N) != len(view.positions):
+            raise RequestError(f"the step is laid out for {len(view.positions)} tokens, got {len(ids_N)} ids")
+        return self.embed(ids_N)
 
     def logits(self, hidden_RM: Tensor) -> Tensor:
         """Final norm and head: ``[R, V]``, in the model's dtype."""

@@ -40,6 +40,18 @@ class Proposer(ABC):
     def check(self, target: Transformer) -> None:
         """Refuse a target that this proposer cannot draft for. Raises ``RequestError`` with the numbers that disagree."""
 
+    def taps(self, target: Transformer) -> tuple[int, ...]:
+        """Blocks of the target, counted from 1, whose outputs this proposer reads (``Transformer.tapped``); none by default."""
+        return ()
+
+    def feed(self, key: Hashable, start: int, features_TE: Tensor) -> None:
+        """The target's outputs at ``taps``, side by side, for a text's verified tokens from number ``start`` (0 is its first).
+
+        Called for the prompt and, after each round, for the text's last token of before and the kept guesses, so that a
+        text of n tokens has been fed n - 1. Rows that were fed before mean nothing new (a prompt run again); where some were
+        never computed (a prefix that was cached) ``start`` leaps.
+        """
+
     @abstractmethod
     def propose(self, asks: Sequence[Ask]) -> list[TokenTree]:
         """One tree for each ask, in order, none deeper than its ``limit`` (at least 1); empty where there is no guess."""

@@ -7,7 +7,7 @@ from typing import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import Cache
+from kvedu.caches.contract import Cache, View
 from kvedu.errors import CacheFull, RequestError
 from kvedu.model.completion import Delta, Run
 from kvedu.model.generation import Generation
@@ -18,6 +18,10 @@ from kvedu.speculative.proposer import Ask, Proposer
 from kvedu.speculative.rounds import Round
 from kvedu.speculative.tree import EMPTY, TokenTree
 from kvedu.speculative.verify import Rule, Target, Verdict, exact
+
+
+Judged = tuple[TokenTree, Verdict, Tensor, Tensor]
+"""A text's tree as it was verified, the verdict, the target's logits ``[T, V]`` and its features ``[T, E]`` on it."""
 
 
 class Speculation(Generation):
@@ -43,7 +47,7 @@ class Speculation(Generation):
         if reason := self.cache.exceptions.get("keeps every token"):
             raise RequestError(f"{type(self.cache).__name__} cannot take back rejected tokens: {reason}; use another cache")
         proposer.check(model)
-        self.proposer, self.rule = proposer, rule
+        self.proposer, self.rule, self.taps = proposer, rule, proposer.taps(model)
         self.rounds: dict[tuple[int, int], list[Round]] = {}
         self._draws: dict[tuple[int, int], Draws] = {}
 
@@ -68,6 +72,14 @@ class Speculation(Generation):
         self._draws[prompt, copy] = self.draws(request.sampling, copy)
         return super()._run(prompt, request, copy, seq)
 
+    def _hidden(self, runs: list[Run], ids_N: Tensor, view: View) -> Tensor:
+        """A prompt's pass; its features go to each of the completions that begin with it."""
+        hidden_NM, features_NE = self.model.tapped(ids_N, view, self.taps)
+        for run, row in zip(runs, view.rows):
+            for copy in range(run.request.n if self.taps else 0):
+                self.proposer.feed((run.prompt, copy), len(run.ids) - row.count, features_NE[row.rows])
+        return hidden_NM
+
     def _sample(self, runs: list[Run], logits_BV: Tensor) -> Iterator[Delta]:
         """First tokens: the verdict on no guess at all."""
         deltas = []
@@ -77,19 +89,19 @@ class Speculation(Generation):
         yield from deltas
 
     def _round(self, alive: list[Run]) -> Iterator[Delta]:
-        trees, verdicts, logits = self._verify_what_fits(alive, self._propose(alive))
         deltas = []
-        for run, tree, verdict, logits_TV in zip(alive, trees, verdicts, logits):
-            start = len(run.ids) - 1
-            self.proposer.observe((run.prompt, run.copy), tree, logits_TV)
+        for run, (tree, verdict, logits_TV, features_TE) in zip(alive, self._verify_what_fits(alive, self._propose(alive))):
+            start, key = len(run.ids) - 1, (run.prompt, run.copy)
+            self.proposer.observe(key, tree, logits_TV)
             taken = self._take(run, tree, verdict, logits_TV, start)
+            if self.taps:
+                kept = verdict.path[: len(taken) - 1]
+                self.proposer.feed(key, start, features_TE[[0, *(i + 1 for i in kept)]])
             self.rounds[run.prompt, run.copy].append(Round(len(tree), tree.depth, len(verdict.path), len(taken)))
             deltas += taken
         yield from deltas
 
-    def _verify_what_fits(
-        self, alive: list[Run], trees: list[TokenTree]
-    ) -> tuple[list[TokenTree], list[Verdict], list[Tensor]]:
+    def _verify_what_fits(self, alive: list[Run], trees: list[TokenTree]) -> list[Judged]:
         """Verify the trees; where all texts' guesses together find no room, the first of each; else none.
 
         A tree's size may depend on what was drawn. A first guess is never dropped for that reason, only when not even
@@ -98,7 +110,7 @@ class Speculation(Generation):
         for nodes in (max(map(len, trees)), 1, 0):
             fitting = [tree.cut(depth=tree.depth, nodes=nodes) for tree in trees]
             try:
-                return fitting, *self._verify(alive, fitting)
+                return self._verify(alive, fitting)
             except CacheFull:
                 if not any(fitting):
                     raise
@@ -120,7 +132,7 @@ class Speculation(Generation):
             trees.append(tree.cut(depth=asks[i].limit if i in asks else 0, nodes=nodes))
         return trees
 
-    def _verify(self, alive: list[Run], trees: list[TokenTree]) -> tuple[list[Verdict], list[Tensor]]:
+    def _verify(self, alive: list[Run], trees: list[TokenTree]) -> list[Judged]:
         """One pass over the last token and the guesses of every run; if it fails, nothing has happened."""
         ids = [i for run, tree in zip(alive, trees) for i in (run.ids[-1], *tree.tokens)]
         counts = {run.seq: 1 + len(tree) for run, tree in zip(alive, trees)}
@@ -130,10 +142,11 @@ class Speculation(Generation):
             if not tree.is_chain
         }
         with self.cache.step(counts, parents or None) as view:
-            logits_NV = self.model(torch.tensor(ids, device=self.model.device), view)
+            hidden_NM, features_NE = self.model.tapped(torch.tensor(ids, device=self.model.device), view, self.taps)
+            logits_NV = self.model.logits(hidden_NM)
             logits = [logits_NV[row.rows] for row in view.rows]
             verdicts = [self._judge(*each) for each in zip(alive, trees, logits)]
-        return verdicts, logits
+        return list(zip(trees, verdicts, logits, [features_NE[row.rows] for row in view.rows]))
 
     def _judge(self, run: Run, tree: TokenTree, logits_TV: Tensor) -> Verdict:
         target = Target(logits_TV, tree, run.ids, run.request.sampling)
