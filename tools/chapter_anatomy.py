@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HEADINGS = ("Your prediction", "Check yourself", "Where to go from here")
 FIRST_CHAPTER = {
     "kvedu.caches.paged": 4, "kvedu.caches.block": 4, "kvedu.engine": 4, "kvedu.caches.prefix_": 5,
-    "kvedu.speculative": 6, "kvedu.parallel": 12, "kvedu.serve": 19,
+    "kvedu.speculative": 6, "kvedu.caches.quantized": 12, "kvedu.caches.evicting": 13, "kvedu.caches.latent": 13,
 }  # fmt: skip
 """Modules that a chapter introduces: earlier ones do not import them."""
 NO_NEW_IDEA = {10}
