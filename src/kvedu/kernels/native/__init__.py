@@ -89,7 +89,7 @@ def _compiled() -> Path:
     compiler = shutil.which(os.environ.get("CXX") or "g++")
     if compiler is None:
         raise Unavailable("no C++ compiler is found; install g++")
-    files = [*sources(), Path(__file__).parent / "kinds.h"]
+    files = [*sources(), *sorted(Path(__file__).parent.glob("*.h"))]
     text = b"".join(path.read_bytes() for path in files) + repr((FLAGS, compiler, sorted(cpu_features()))).encode()
     target = cache_folder() / "native" / f"{hashlib.sha256(text).hexdigest()[:16]}.so"
     if not target.is_file():

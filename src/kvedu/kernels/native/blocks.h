@@ -1,0 +1,181 @@
+// Attention a block of 64 keys at a time: how keys and values are laid out for the registers, and how queries meet them.
+//
+// Blocks are always cut at multiples of 64 from a sequence's first token, and the softmax is carried along (online
+// softmax, Milakov and Gimelshein 2018).
+#pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "kinds.h"
+
+namespace {
+
+constexpr int BLOCK = 64;  // keys of a block: four registers of scores
+constexpr int ROWS = 4;    // query rows that share the loads of a block
+constexpr float NEVER = -std::numeric_limits<float>::infinity();
+
+int64_t padded(int64_t dim) { return (dim + 31) / 32 * 32; }
+
+__mmask32 first32(int64_t n) { return n >= 32 ? 0xffffffffu : (1u << n) - 1; }
+
+// 64 bytes of a row of n elements, zeros after the last.
+__m512i row64(const float *p, int64_t n) { return _mm512_castps_si512(load16(p, n)); }
+__m512i row64(const uint16_t *p, int64_t n) { return _mm512_maskz_loadu_epi16(first32(n), p); }
+
+template <typename T>
+struct Scratch {
+    std::vector<T> q, p, k, v;
+    std::vector<float> sums, top, total;
+
+    void fit(int64_t rows, int64_t dim) {
+        q.resize(rows * dim), p.resize(ROWS * BLOCK);
+        k.resize(padded(dim) * BLOCK), v.resize(padded(dim) * BLOCK);
+        sums.assign(rows * padded(dim), 0.0f), top.assign(rows, NEVER), total.assign(rows, 0.0f);
+    }
+};
+
+// 16 rows of 16 dwords become 16 columns.
+void transpose(__m512i r[16]) {
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+        r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+        r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+// Keys of a block, [dim / STEP][64][STEP]: what a query's elements meet in one register per 16 keys.
+template <typename T>
+void load_keys(const T *pages, const int64_t at[BLOCK], int64_t dim, T *k) {
+    constexpr int STEP = Kind<T>::STEP;
+    for (int64_t d = 0; d < dim; d += 16 * STEP)
+        for (int g = 0; g < BLOCK; g += 16) {
+            __m512i r[16];
+            for (int j = 0; j < 16; j++)
+                r[j] = at[g + j] < 0 ? _mm512_setzero_si512() : row64(pages + at[g + j] + d, dim - d);
+            transpose(r);
+            for (int j = 0; j < 16; j++) _mm512_storeu_si512(k + d * BLOCK + (j * BLOCK + g) * STEP, r[j]);
+        }
+}
+
+// Values of a block: fp32 as they are, [64][dim] …
+void load_values(const float *pages, const int64_t at[BLOCK], int64_t dim, float *v) {
+    for (int j = 0; j < BLOCK && at[j] >= 0; j++)
+        for (int64_t d = 0; d < dim; d += 16) _mm512_storeu_ps(v + j * padded(dim) + d, load16(pages + at[j] + d, dim - d));
+}
+
+// … and bf16 in pairs of neighbouring keys, [32][dim][2].
+void load_values(const uint16_t *pages, const int64_t at[BLOCK], int64_t dim, uint16_t *v) {
+    alignas(64) static constexpr uint16_t ZIP[2][32] = {
+        {0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
+        {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
+         24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
+    const __m512i low = _mm512_load_si512(ZIP[0]), high = _mm512_load_si512(ZIP[1]);
+    for (int j = 0; j < BLOCK && at[j] >= 0; j += 2)
+        for (int64_t d = 0; d < dim; d += 32) {
+            const __m512i a = row64(pages + at[j] + d, dim - d);
+            const __m512i b = at[j + 1] < 0 ? _mm512_setzero_si512() : row64(pages + at[j + 1] + d, dim - d);
+            uint16_t *to = v + j * padded(dim) + 2 * d;
+            _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, low, b));
+            _mm512_storeu_si512(to + 32, _mm512_permutex2var_epi16(a, high, b));
+        }
+}
+
+// Add Z registers of weighted values to R rows of sums.
+template <int R, int Z, typename T>
+void weigh(const T *v, int64_t width, const T *p, float *sums, const float *shrink, int keys) {
+    using K = Kind<T>;
+    __m512 sum[R][Z];
+    for (int r = 0; r < R; r++)
+        for (int z = 0; z < Z; z++)
+            sum[r][z] = _mm512_mul_ps(_mm512_loadu_ps(sums + r * width + 16 * z), _mm512_set1_ps(shrink[r]));
+    for (int j = 0; j < keys; j += K::STEP) {
+        typename K::Vector values[Z];
+        for (int z = 0; z < Z; z++) values[z] = K::load(v + j * width + 16 * z * K::STEP);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; r++) {
+            const auto both = K::spread(p + r * BLOCK + j);
+            for (int z = 0; z < Z; z++) sum[r][z] = K::add(sum[r][z], values[z], both);
+        }
+    }
+    for (int r = 0; r < R; r++)
+        for (int z = 0; z < Z; z++) _mm512_storeu_ps(sums + r * width + 16 * z, sum[r][z]);
+}
+
+// Lanes low .. high - 1.
+__mmask16 between(int64_t low, int64_t high) {
+    return first(std::clamp<int64_t>(high, 0, 16)) & ~first(std::clamp<int64_t>(low, 0, 16));
+}
+
+// R query rows meet one block; low .. high - 1 are the keys that each may see.
+template <int R, typename T>
+void meet(Scratch<T> &s, int64_t row, int64_t dim, float scale, int n, const int64_t *low, const int64_t *high) {
+    using K = Kind<T>;
+    const T *q = s.q.data() + row * dim;
+    __m512 score[R][4];
+    for (int r = 0; r < R; r++)
+        for (int g = 0; g < 4; g++) score[r][g] = _mm512_setzero_ps();
+    for (int64_t d = 0; d < dim; d += K::STEP) {
+        typename K::Vector keys[4];
+        for (int g = 0; g < 4; g++) keys[g] = K::load(s.k.data() + d * BLOCK + 16 * g * K::STEP);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; r++) {
+            const auto both = K::spread(q + r * dim + d);
+            for (int g = 0; g < 4; g++) score[r][g] = K::add(score[r][g], keys[g], both);
+        }
+    }
+    float shrink[ROWS];
+    for (int r = 0; r < R; r++) {
+        __mmask16 seen[4];
+        for (int g = 0; g < 4; g++) {
+            seen[g] = between(low[r] - 16 * g, high[r] - 16 * g);
+            score[r][g] = _mm512_mask_mul_ps(_mm512_set1_ps(NEVER), seen[g], score[r][g], _mm512_set1_ps(scale));
+        }
+        const __m512 most = _mm512_max_ps(_mm512_max_ps(score[r][0], score[r][1]), _mm512_max_ps(score[r][2], score[r][3]));
+        const float old = s.top[row + r], top = std::max(old, _mm512_reduce_max_ps(most));
+        __m512 weight[4], total = _mm512_setzero_ps();
+        for (int g = 0; g < 4; g++) {
+            weight[g] = _mm512_maskz_mov_ps(seen[g], exp2_16(_mm512_sub_ps(score[r][g], _mm512_set1_ps(top))));
+            total = _mm512_add_ps(total, weight[g]);
+        }
+        shrink[r] = old == top ? 1.0f : _mm512_cvtss_f32(exp2_16(_mm512_set1_ps(old - top)));
+        s.top[row + r] = top;
+        s.total[row + r] = s.total[row + r] * shrink[r] + _mm512_reduce_add_ps(total);
+        for (int g = 0; g < 4; g += 2) K::store32(s.p.data() + r * BLOCK + 16 * g, weight[g], weight[g + 1]);
+    }
+    const int64_t width = padded(dim);
+    for (int64_t d = 0; d < width; d += 64) {
+        float *sums = s.sums.data() + row * width + d;
+        switch (std::min<int64_t>(width - d, 64) / 16) {
+            case 1: weigh<R, 1>(s.v.data() + d * K::STEP, width, s.p.data(), sums, shrink, n); break;
+            case 2: weigh<R, 2>(s.v.data() + d * K::STEP, width, s.p.data(), sums, shrink, n); break;
+            case 3: weigh<R, 3>(s.v.data() + d * K::STEP, width, s.p.data(), sums, shrink, n); break;
+            default: weigh<R, 4>(s.v.data() + d * K::STEP, width, s.p.data(), sums, shrink, n);
+        }
+    }
+}
+
+}  // namespace
