@@ -10,11 +10,14 @@ from dataclasses import replace
 from typing import Any, Mapping
 
 from kvedu.config import FAMILIES, ModelConfig
+from kvedu.config_latent import latent_from_hf
 from kvedu.errors import ConfigError
 from kvedu.rope_config import rope_from_hf
 
 _NEEDED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
-_MAX_POSITIONS = {"llama": 2048, "mistral": 131_072, "qwen2": 32_768, "qwen3": 32_768}
+_MAX_POSITIONS = {"llama": 2048, "mistral": 131_072, "qwen2": 32_768, "qwen3": 32_768, "deepseek_v2": 2048, "deepseek_v3": 4096}
+_LATENT = ("deepseek_v2", "deepseek_v3")
+_READ_WITH_LATENT = ("qk_rope_head_dim", "rope_interleave")
 _CHANGES_MATHS: dict[str, tuple[Any, ...]] = {
     "quantization_config": (None, {}),
     "attn_logit_softcapping": (None,),
@@ -51,10 +54,15 @@ def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
         raise ConfigError(f"hidden_act {activation!r}: kvedu's MLP is SwiGLU and knows silu only")
     heads = raw["num_attention_heads"]
     kv_heads = raw.get("num_key_value_heads")
-    head_dim = _head_dim(raw, family)
+    latent = latent_from_hf(raw, family) if family in _LATENT else None
+    if latent is not None:
+        kv_heads, head_dim, _ = latent.cached(heads)
+        raw = {key: value for key, value in raw.items() if key not in _READ_WITH_LATENT}
+    else:
+        head_dim = _head_dim(raw, family)
     max_positions = raw.get("max_position_embeddings") or _MAX_POSITIONS[family]
     window, windowed = _window(raw, family)
-    biased = bool(raw.get("attention_bias")) and family in ("llama", "qwen3")
+    biased = bool(raw.get("attention_bias")) and family in ("llama", "qwen3", *_LATENT)
     return ModelConfig(
         family=family,
         n_layers=raw["num_hidden_layers"],
@@ -65,15 +73,16 @@ def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
         mlp_width=raw["intermediate_size"],
         vocab_size=raw["vocab_size"],
         max_positions=max_positions,
-        rope=rope_from_hf(raw, head_dim, max_positions),
+        rope=rope_from_hf(raw, head_dim if latent is None else latent.rope_width, max_positions),
         norm_eps=float(raw.get("rms_norm_eps") or 1e-6),
         tied=bool(raw.get("tie_word_embeddings", False)),
         qkv_bias=family == "qwen2" or biased,
         out_bias=biased,
-        mlp_bias=bool(raw.get("mlp_bias", False)) and family == "llama",
+        mlp_bias=bool(raw.get("mlp_bias", False)) and family in ("llama", "deepseek_v2"),
         qk_norm=family == "qwen3",
         sliding_window=window,
         windowed_layers=windowed,
+        latent=latent,
         bos_id=_only_int(raw.get("bos_token_id")),
         eos_ids=id_tuple(raw.get("eos_token_id")),
         pad_id=_only_int(raw.get("pad_token_id")),
@@ -124,8 +133,8 @@ def _head_dim(raw: Mapping[str, Any], family: str) -> int:
 
 def _window(raw: Mapping[str, Any], family: str) -> tuple[int | None, tuple[bool, ...] | None]:
     """Sliding window and the layers that use it, by each family's own rules."""
-    window = raw.get("sliding_window", None if family == "llama" else 4096)
-    if family == "llama" or not window:
+    window = raw.get("sliding_window", None if family in ("llama", *_LATENT) else 4096)
+    if family in ("llama", *_LATENT) or not window:
         return None, None
     kinds = raw.get("layer_types")
     if family.startswith("qwen"):

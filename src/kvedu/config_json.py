@@ -7,12 +7,13 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from kvedu.config import ModelConfig
+from kvedu.config_latent import LatentConfig
 from kvedu.errors import ConfigError
 from kvedu.rope_config import RopeConfig
 
 
 def config_to_json(config: ModelConfig) -> str:
-    """Every field by name, RoPE's inside ``rope``."""
+    """Every field by name, RoPE's inside ``rope`` and a latent's inside ``latent``."""
     return json.dumps(asdict(config), indent=1)
 
 
@@ -20,7 +21,8 @@ def config_from_json(text: str) -> ModelConfig:
     """The inverse of ``config_to_json``. Raises ``ConfigError`` when the text is no such configuration."""
     try:
         raw: dict[str, Any] = _tuples(json.loads(text))
-        return ModelConfig(**raw | {"rope": RopeConfig(**_tuples(raw["rope"]))})
+        latent = raw.get("latent") and LatentConfig(**raw["latent"])
+        return ModelConfig(**raw | {"rope": RopeConfig(**_tuples(raw["rope"])), "latent": latent})
     except ConfigError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -21,6 +21,7 @@ class ConcatCache(Cache):
     """
 
     view = DenseView
+    any_value_width = True
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -37,8 +38,9 @@ class ConcatCache(Cache):
             if source is not None:
                 self._kv[seq, layer] = self._kv[source, layer]
             else:
-                empty = torch.empty(0, self.config.K, self.config.D, dtype=self.dtype, device=self.device)
-                self._kv[seq, layer] = (empty, empty)
+                widths = (self.config.D, self.config.Dv)
+                k_SKD, v_SKD = (torch.empty(0, self.config.K, n, dtype=self.dtype, device=self.device) for n in widths)
+                self._kv[seq, layer] = (k_SKD, v_SKD)
 
     def _drop(self, seq: int) -> None:
         for layer in range(self.n_layers):

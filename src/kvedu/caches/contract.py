@@ -92,7 +92,7 @@ class View:
 
     def window(self, layer: int) -> int | None:
         """Sliding window of a layer, in keys; None where every earlier token is seen."""
-        return self.cache.config.window(self.cache.first_layer + layer)
+        return self.cache.config.window(self.cache.model_layers[layer])
 
     def visible(self, row: Row, window: int | None) -> Tensor:
         """Boolean ``[T, S]`` of a row (see ``Row.visible``), made once a step and on the cache's device."""
@@ -116,12 +116,17 @@ class Cache(ABC):
     """Base of all caches: sequences and their lengths; subclasses own the tensors.
 
     ``config`` gives K, D, RoPE and windows; ``dtype`` and ``device`` are told, never guessed.
-    ``first_layer`` and ``n_layers`` are for a pipeline stage that holds only some layers.
+    ``first_layer`` and ``n_layers`` are for a pipeline stage that holds only some layers. Layers are those that
+    have keys and values of their own (``config.kv_layers``): one that reads another's has no place here.
+
+    Raises ``CacheError`` for a model whose values are not as wide as its keys, where the layout has one width.
     """
 
     view: type[View] = View
     pre_rope: bool = False
     """Keys are stored as projected and rotated when they are attended to; else stored rotated."""
+    any_value_width: bool = False
+    """Values may be wider or narrower than keys, as latents have them."""
     exceptions: Mapping[str, str] = {}
     """Laws that this cache cannot keep, each with the reason (see ``tests/laws``)."""
 
@@ -136,7 +141,13 @@ class Cache(ABC):
     ) -> None:
         self.config, self.dtype, self.device = config, dtype, torch.device(device)
         self.first_layer = first_layer
-        self.n_layers = config.n_layers - first_layer if n_layers is None else n_layers
+        self.n_layers = len(config.kv_layers) - first_layer if n_layers is None else n_layers
+        self.model_layers = config.kv_layers[first_layer : first_layer + self.n_layers]
+        if config.Dv != config.D and not self.any_value_width:
+            raise CacheError(
+                f"{type(self).__name__} stores keys and values of one width, and this model's keys have {config.D} elements, its "
+                f"values {config.Dv}; use LatentCache, which stores its latents once, or ConcatCache"
+            )
         self._positions: dict[int, list[int]] = {}
         self._next_id = 0
         self._stepping = False

@@ -18,6 +18,7 @@ class NoCache(Cache):
     """Remembers nothing between steps: ``length`` is always 0."""
 
     view = DenseView
+    any_value_width = True
     exceptions = {
         "keeps every token": "it keeps none; each step must bring the whole sequence",
     }
@@ -42,8 +43,9 @@ class NoCache(Cache):
 
     def _read(self, layer: int, seq: int, length: int) -> tuple[Tensor, Tensor]:
         if layer not in self._step_kv:
-            empty = torch.empty(0, self.config.K, self.config.D, dtype=self.dtype, device=self.device)
-            return empty, empty
+            widths = (self.config.D, self.config.Dv)
+            k_SKD, v_SKD = (torch.empty(0, self.config.K, n, dtype=self.dtype, device=self.device) for n in widths)
+            return k_SKD, v_SKD
         view, k_NKD, v_NKD = self._step_kv[layer]
         rows = next(row.rows for row in view.rows if row.seq == seq)
         return k_NKD[rows], v_NKD[rows]

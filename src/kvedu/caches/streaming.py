@@ -23,11 +23,12 @@ Table = tuple[Tensor, Tensor]
 
 
 class Turns(NamedTuple):
-    """cos and sin of the keys' places, and of the queries' as seen from the window and from the sinks."""
+    """cos and sin of the keys' places, and of the queries' as seen from the window and from the sinks; which keys are sinks."""
 
     keys: Table
     near: Table
     far: Table
+    sinks: Tensor
 
 
 class StreamingView(WindowView):
@@ -44,13 +45,14 @@ class StreamingView(WindowView):
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         outs = []
         for row in self.rows:
-            k_SKD, v_SKD = self.cache._read(layer, row.seq, row.total)
-            turns, n = self._turns(row, q_NHD.dtype), self._sinks(row)
-            k_SKD = rotate(k_SKD.to(q_NHD.dtype), *turns.keys)
-            q_THD = q_NHD[row.rows]
-            near = _scores(rotate(q_THD, *turns.near), k_SKD[n:])
-            scores_KGTS = torch.cat((_scores(rotate(q_THD, *turns.far), k_SKD[:n]), near), dim=-1)
-            scores_KGTS.masked_fill_(~self.visible(row, self.window(layer)), -torch.inf)
+            k_SKD, v_SKD = self.cache._stored(layer, row)
+            turns, mask = self._turns(row, q_NHD.dtype), self.mask(row, layer)
+            k_SKD, q_THD = rotate(k_SKD.to(q_NHD.dtype), *turns.keys), q_NHD[row.rows]
+            scores_KGTS = _scores(rotate(q_THD, *turns.near), k_SKD)
+            if len(turns.sinks):
+                scores_KGTS[..., turns.sinks] = _scores(rotate(q_THD, *turns.far), k_SKD[turns.sinks])
+            if mask is not None:
+                scores_KGTS.masked_fill_(~mask, -torch.inf)
             weights = torch.softmax(scores_KGTS, dim=-1, dtype=torch.float32).to(q_NHD.dtype)
             outs.append(torch.einsum("kgts,skd->tkgd", weights, v_SKD.to(q_NHD.dtype)).flatten(1, 2))
         return torch.cat(outs)
@@ -69,19 +71,17 @@ class StreamingView(WindowView):
                 outs.append(attention_reference(q, k, v_SKD[held], seen_TS[t, held][None]))
         return torch.cat(outs)
 
-    def _sinks(self, row: Row) -> int:
-        """How many of the tokens held are sinks."""
-        return sum(position < self.cache.sinks for position in row.positions)
-
     def _turns(self, row: Row, dtype: torch.dtype) -> Turns:
         """Tables of a row, made once a step; places stay small, so that angles are exact however long the text is."""
         if row.seq not in self._tables:
             sinks, rope = self.cache.sinks, self.cache.config.rope
-            positions, n = torch.tensor(row.positions, device=self.cache.device), self._sinks(row)
-            base = max(0, row.positions[n] - sinks) if n < row.total else 0
-            new = positions[row.start :]
-            places = torch.cat((positions[:n], positions[n:] - base)), new - base, new.clamp(max=sinks + self.cache.window - 1)
-            self._tables[row.seq] = Turns(*(cos_sin(rope, place, dtype) for place in places))
+            positions = torch.tensor(row.positions, device=self.cache.device)
+            after = [p for p in row.positions if p >= sinks]
+            base = after[0] - sinks if after else 0
+            lying, new = positions[self.order(row)], positions[row.start :]
+            places = torch.where(lying < sinks, lying, lying - base), new - base, new.clamp(max=sinks + self.cache.window - 1)
+            tables = (cos_sin(rope, place, dtype) for place in places)
+            self._tables[row.seq] = Turns(*tables, (lying < sinks).nonzero()[:, 0])
         return self._tables[row.seq]
 
 

@@ -1,26 +1,32 @@
 """The window cache: constant memory. The last W tokens are held, and perhaps the first few (sinks).
 
 Token i sees tokens i - W + 1 .. i and the sinks, whatever the size of the step it came in: W keys and
-not W + 1, in a prompt, a chunk and alone.
+not W + 1, in a prompt, a chunk and alone. They lie in a ring (``caches.ring``): a decoded token is written
+over the one that has just left, and attention reads the ring where it lies.
 """
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import NamedTuple, Sequence
 
 import torch
 from torch import Tensor
 
-from kvedu.caches.concat import ConcatCache
-from kvedu.caches.contract import View
-from kvedu.caches.dense import DenseView
+from kvedu.caches.contract import Cache, View, storage_bytes
 from kvedu.caches.layout import Row
+from kvedu.caches.ring import Ring, places
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError
+from kvedu.kernels.attention import attention_grouped
 
 
-class WindowView(DenseView):
-    """Hides what is W or more positions back, but never a sink."""
+class WindowView(View):
+    """Hides what is W or more positions back, but never a sink; reads keys in the order in which they lie."""
+
+    def __init__(self, cache: WindowCache, rows: tuple[Row, ...]) -> None:
+        super().__init__(cache, rows)
+        self._orders: dict[int, Tensor] = {}
+        self._masks: dict[tuple[int, int], Tensor] = {}
 
     def window(self, layer: int) -> int:
         """The cache's window, or the model's own where that is narrower (it then hides sinks too)."""
@@ -35,21 +41,60 @@ class WindowView(DenseView):
             self._visible[row.seq, window] = seen_TS.to(self.cache.device)
         return self._visible[row.seq, window]
 
+    def order(self, row: Row) -> Tensor:
+        """Which of the row's tokens (committed, then new) lies where ``stored`` has its i-th key; made once a step."""
+        if row.seq not in self._orders:
+            cache, n = self.cache, self.cache._in_ring(row)
+            slots = places(row.positions[:n], cache.sinks, cache.window)
+            here = dict(zip(slots, range(n)))  # of two tokens that had one place the later one is there
+            order = [here[slot] for slot in sorted(here)] + list(range(n, row.total))
+            self._orders[row.seq] = torch.tensor(order, device=cache.device)
+        return self._orders[row.seq]
 
-class WindowCache(ConcatCache):
+    def mask(self, row: Row, layer: int) -> Tensor | None:
+        """Boolean ``[T, S]`` over keys as they lie; None where all of them are seen, as by a decoded token."""
+        window = self.window(layer)
+        if self.cache._alone(row) and window == self.cache.window:
+            return None
+        if (row.seq, window) not in self._masks:
+            self._masks[row.seq, window] = self.visible(row, window)[:, self.order(row)]
+        return self._masks[row.seq, window]
+
+    def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
+        outs = []
+        for row in self.rows:
+            k_BKSD, v_BKSD = (x_SKD.transpose(0, 1)[None] for x_SKD in self.cache._stored(layer, row))
+            mask = self.mask(row, layer)
+            mask_BTS = None if mask is None else mask[None]
+            outs.append(attention_grouped(q_NHD[row.rows][None], k_BKSD, v_BKSD, mask_BTS)[0])
+        return outs[0] if len(outs) == 1 else torch.cat(outs)
+
+
+class Overwritten(NamedTuple):
+    """What a decoded token was written over, should the step fail: the place, and its key and value before."""
+
+    slot: Tensor
+    k_1KD: Tensor
+    v_1KD: Tensor
+
+
+class WindowCache(Cache):
     """The last ``window`` tokens of a sequence and its first ``sinks``, keys rotated at their place in the text.
 
     Without sinks this is attention with a sliding window (Mistral's, Beltagy et al. 2020), and gives a
     model that was trained with that window its own tokens. A sink's distance here grows with
     the text; ``StreamingCache`` keeps it bounded. ``length`` is the number of tokens held, ``seen`` of
-    those that came. Tokens are let go when a step ends: during a step of N tokens
-    sinks + window + N are held. Cost: a step copies what is held, O(window).
+    those that came. Memory: sinks + window tokens a sequence, taken when it opens (``analysis.memory`` with
+    ``held=``), and the new tokens of a step while it runs. Cost: a decoded token is one write in place; a
+    chunk of N copies the window once to lay it before the chunk.
 
-    Raises ``CacheError`` for a window below 1, negative sinks, and where a sequence that has let tokens go
-    is cut: the window would then have to reach back to tokens that are no longer there.
+    Raises ``CacheError`` for a window below 1, negative sinks, a step after a tree of which ``keep`` has not
+    chosen a path, and where a sequence that has let tokens go is cut: the window would then have to reach back
+    to tokens that are no longer there.
     """
 
     view: type[View] = WindowView
+    any_value_width = True
     exceptions = {
         "keeps every token": "tokens that leave the window are let go; memory is constant because of it",
     }
@@ -61,26 +106,28 @@ class WindowCache(ConcatCache):
         if sinks < 0:
             raise CacheError(f"sinks counts the first tokens that stay: at least 0, not {sinks}")
         self.window, self.sinks = window, sinks
+        self._rings: dict[tuple[int, int], Ring] = {}
+        self._ringed: dict[int, int] = {}  # of a sequence's tokens the first so many lie in the ring, the others in the tail
+        self._tails: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # a step's own tokens, or a tree's until keep()
+        self._undo: dict[tuple[int, int], Overwritten] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return storage_bytes([t for kv in (*self._rings.values(), *self._tails.values()) for t in kv])
 
     def truncate(self, seq: int, length: int) -> None:
         """As the contract says, as long as no token was let go; a sequence may always start over (length 0)."""
         self._known(seq, "truncate")
         self._check_whole(seq, self._positions[seq][: max(length, 0)])
         super().truncate(seq, length)
+        left = self._positions[seq]
+        if all(a < b for a, b in zip(left, left[1:])):  # a chain, as what is left of a tree may be
+            self._let_go(seq)
 
     def keep(self, seq: int, indices: Sequence[int]) -> None:
         """A tree's accepted path; tokens held have no gaps between them but the one after the sinks."""
         super().keep(seq, indices)
         self._let_go(seq)
-
-    def _compact(self, seq: int, indices: list[int]) -> None:
-        old = self._positions[seq]
-        self._check_whole(seq, [old[i] for i in indices])
-        after_sinks = [i for i, p in enumerate(old[: self.sinks]) if p == self.sinks - 1]  # the one gap that there is
-        gaps = [i for i, j in zip(indices, indices[1:]) if old[j] != old[i] + 1 and not (i in after_sinks and j == i + 1)]
-        if gaps or indices[:1] not in ([], [0]):
-            raise CacheError(f"a window holds neighbors: keep({indices[:8]} ...) would leave a gap inside it")
-        super()._compact(seq, indices)
 
     def _check_whole(self, seq: int, kept: list[int]) -> None:
         """A window that has let tokens go must stay full."""
@@ -93,16 +140,126 @@ class WindowCache(ConcatCache):
                 f"hold {n} and the others are gone. Start over (truncate to 0), or use a cache that keeps every token"
             )
 
+    def _allocate(self, seq: int, source: int | None) -> None:
+        for layer in range(self.n_layers):
+            if source is None:
+                config, size = self.config, self.sinks + self.window
+                ring = Ring.empty(size, config.K, config.D, config.Dv, self.dtype, self.device)
+            else:
+                ring = self._rings[source, layer].copy()
+            self._rings[seq, layer] = ring
+            if (source, layer) in self._tails:
+                self._tails[seq, layer] = self._tails[source, layer]
+        self._ringed[seq] = 0 if source is None else self._ringed[source]
+
+    def _drop(self, seq: int) -> None:
+        for layer in range(self.n_layers):
+            del self._rings[seq, layer]
+            self._tails.pop((seq, layer), None)
+        del self._ringed[seq]
+
+    def _reserve(self, rows: tuple[Row, ...]) -> None:
+        for row in rows:
+            if row.start > self._ringed[row.seq]:
+                raise CacheError(
+                    f"sequence {row.seq} ends in a tree of {row.start - self._ringed[row.seq]} tokens; say with keep() which "
+                    "path stays before it goes on: a window is laid over a chain of tokens"
+                )
+
+    def _alone(self, row: Row) -> bool:
+        """Whether a row's new token can take its place in the ring at once: one that nobody in its step sees otherwise."""
+        return row.count == 1 and row.parents is None
+
+    def _in_ring(self, row: Row) -> int:
+        """How many of a row's tokens, committed and new, lie in the ring during its step."""
+        return row.start + self._alone(row)
+
+    def _slots(self, positions: Sequence[int]) -> Tensor:
+        return torch.tensor(places(positions, self.sinks, self.window), dtype=torch.long, device=self.device)
+
+    def _write(self, view: View, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:
+        for row in view.rows:
+            k, v = k_NKD[row.rows].to(self.dtype), v_NKD[row.rows].to(self.dtype)
+            if self._alone(row):
+                ring, slot = self._rings[row.seq, layer], self._slots(row.new)
+                self._undo[row.seq, layer] = Overwritten(slot, *ring.rows(slot))
+                ring.write(slot, k, v)
+            else:
+                self._tails[row.seq, layer] = k.clone(), v.clone()
+
+    def _stored(self, layer: int, row: Row) -> tuple[Tensor, Tensor]:
+        """A row's keys and values as they lie: the ring's places that are in use, then the tail."""
+        ring, used = self._rings[row.seq, layer], min(self._in_ring(row), self.sinks + self.window)
+        k_SKD, v_SKD = (x[:used] for x in ring)
+        if self._alone(row):
+            return k_SKD, v_SKD
+        tail = self._tails[row.seq, layer]
+        return torch.cat((k_SKD, tail[0])), torch.cat((v_SKD, tail[1]))
+
+    def _read(self, layer: int, seq: int, length: int) -> tuple[Tensor, Tensor]:
+        """In the order of the text; a token that a running step has just written over is still there."""
+        positions, undo = self._positions[seq], self._undo.get((seq, layer))
+        n = self._ringed[seq]
+        slots = self._slots(positions[: min(length, n)])
+        k_SKD, v_SKD = self._rings[seq, layer].rows(slots)
+        if undo is not None:
+            old = (slots == undo.slot).nonzero()[:, 0]
+            new = self._rings[seq, layer].rows(undo.slot)
+            k_SKD[old], v_SKD[old] = undo.k_1KD, undo.v_1KD
+            k_SKD, v_SKD = torch.cat((k_SKD, new[0])), torch.cat((v_SKD, new[1]))
+        elif (seq, layer) in self._tails:
+            k_SKD, v_SKD = (torch.cat(pair) for pair in zip((k_SKD, v_SKD), self._tails[seq, layer]))
+        return k_SKD[:length], v_SKD[:length]
+
+    def _shrink(self, seq: int, length: int) -> None:
+        n = self._ringed[seq]
+        for layer in range(self.n_layers):
+            if undo := self._undo.pop((seq, layer), None):
+                self._rings[seq, layer].write(*undo)
+            if (seq, layer) in self._tails:
+                k, v = self._tails[seq, layer]
+                if length <= n:
+                    del self._tails[seq, layer]
+                else:
+                    self._tails[seq, layer] = k[: length - n].clone(), v[: length - n].clone()
+        self._ringed[seq] = min(n, length)
+
+    def _compact(self, seq: int, indices: list[int]) -> None:
+        old = self._positions[seq]
+        self._check_whole(seq, [old[i] for i in indices])
+        after_sinks = [i for i, p in enumerate(old[: self.sinks]) if p == self.sinks - 1]  # the one gap that there is
+        gaps = [i for i, j in zip(indices, indices[1:]) if old[j] != old[i] + 1 and not (i in after_sinks and j == i + 1)]
+        if gaps or indices[:1] not in ([], [0]):
+            raise CacheError(f"a window holds neighbors: keep({indices[:8]} ...) would leave a gap inside it")
+        n = self._ringed[seq]
+        picked = torch.tensor([i - n for i in indices if i >= n], dtype=torch.long, device=self.device)
+        for layer in range(self.n_layers):
+            if (seq, layer) in self._tails:
+                k, v = self._tails[seq, layer]
+                self._tails[seq, layer] = k[picked], v[picked]
+        self._ringed[seq] = sum(i < n for i in indices)
+
     def _commit(self, view: View) -> None:
         super()._commit(view)
+        self._undo.clear()
         for row in view.rows:
+            if self._alone(row):
+                self._ringed[row.seq] += 1
             if row.parents is None:  # of a tree only a path stays: keep() says which
                 self._let_go(row.seq)
 
     def _let_go(self, seq: int) -> None:
-        """Drop what no later token will see."""
+        """Lay what is still in the tail into the ring, and forget what no later token will see."""
         positions = self._positions[seq]
         stay = [i for i, p in enumerate(positions) if p < self.sinks or p > positions[-1] - self.window]
-        if len(stay) < len(positions):
-            super()._compact(seq, stay)
-            self._positions[seq] = [positions[i] for i in stay]
+        late = [i for i in stay if i >= self._ringed[seq]]
+        if late:
+            slots = self._slots([positions[i] for i in late])
+            picked = torch.tensor(late, device=self.device) - self._ringed[seq]
+            for layer in range(self.n_layers):
+                k, v = self._tails[seq, layer]
+                self._rings[seq, layer].write(slots, k[picked], v[picked])
+        for layer in range(self.n_layers):
+            self._tails.pop((seq, layer), None)
+        self._positions[seq] = [positions[i] for i in stay]
+        self._ringed[seq] = len(stay)
