@@ -5,7 +5,7 @@ import torch
 
 from cache_cases import contents, feed, kv
 from kvedu.analysis.memory import kv_cache_bytes
-from kvedu.caches.codes import decode, encode
+from kvedu.kernels.codes import decode, encode
 from kvedu.caches.formats import float8, integer
 from kvedu.caches.quantized import QuantizedCache
 from kvedu.errors import CacheError

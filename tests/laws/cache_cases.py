@@ -10,7 +10,7 @@ from torch import Tensor
 from kvedu.caches.concat import ConcatCache
 from kvedu.caches.contract import Cache
 from kvedu.caches.evicting import EvictingCache
-from kvedu.caches.formats import float8, integer
+from kvedu.caches.formats import float8, integer, rotated, with_apart
 from kvedu.caches.none import NoCache
 from kvedu.caches.paged import PagedCache
 from kvedu.caches.quantized import QuantizedCache
@@ -29,6 +29,10 @@ CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
     "paged 4": lambda config: PagedCache(config, n_pages=96, page_size=4),
     "paged 16": lambda config: PagedCache(config, n_pages=24, page_size=16),
     "int8": lambda config: QuantizedCache(config, keys=integer(8, 4), values=integer(8, 8, symmetric=True), residual=2),
+    "int4 rotated": lambda config: QuantizedCache(config, keys=rotated(integer(4, 8)), values=integer(4, 4), residual=1),
+    "int4, channels apart": lambda config: QuantizedCache(
+        config, keys=with_apart(integer(4, 4), 1), values=integer(4, 8), apart=torch.ones(config.L, config.K, 1, dtype=torch.long)
+    ),
     "fp8": lambda config: QuantizedCache(config, keys=float8("e4m3"), values=float8("e5m2", group=2, along="tokens")),
     "window": lambda config: WindowCache(config, window=4),
     "window, 2 sinks": lambda config: WindowCache(config, window=3, sinks=2),

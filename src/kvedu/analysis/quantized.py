@@ -14,7 +14,8 @@ class Quantized:
     ``along="head"``: a group is ``group`` neighbors of one token's vector ("per token" in
     papers; a group of D gives one scale per token and head). ``along="tokens"``: a group is one
     channel over ``group`` consecutive tokens ("per channel"). The last group may be short and
-    still has its scale. ``zero_bytes`` is 0 for symmetric codes.
+    still has its scale. ``zero_bytes`` is 0 for symmetric codes; ``apart_bytes`` is what is kept of each vector
+    beside its codes (a few channels in full precision).
 
     Raises ``KveduError`` for sizes that no such format has.
     Source: KIVI (Liu et al. 2024) stores keys along tokens and values along the head, group 32.
@@ -31,20 +32,24 @@ class Quantized:
     scale_bytes: int = 2
     zero_bytes: int = 0
     along: str = "head"
+    apart_bytes: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 8:
             raise KveduError(f"codes have 1 to 8 bits, not {self.bits}; plain 16-bit storage needs no Quantized")
         if self.group < 1:
             raise KveduError(f"a group has at least 1 element, not {self.group}")
-        if self.scale_bytes < 0 or self.zero_bytes < 0:
-            raise KveduError(f"scale and zero point take {self.scale_bytes} and {self.zero_bytes} bytes: not negative")
+        if min(self.scale_bytes, self.zero_bytes, self.apart_bytes) < 0:
+            raise KveduError(
+                f"scale, zero point and what is kept apart take {self.scale_bytes}, {self.zero_bytes} and "
+                f"{self.apart_bytes} bytes: not negative"
+            )
         if self.along not in ("head", "tokens"):
             raise KveduError(f'along is "head" (per token) or "tokens" (per channel), not {self.along!r}')
 
     @property
     def bits_per_element(self) -> float:
-        """Stored bits per element, scales and zero points included, when every group is full."""
+        """Stored bits per element, scales and zero points included, when every group is full; ``apart_bytes`` come on top."""
         return self.bits + 8 * (self.scale_bytes + self.zero_bytes) / self.group
 
     def coded(self, tokens: int, residual: int) -> int:
@@ -63,4 +68,5 @@ class Quantized:
         """
         runs, size = (tokens * vectors, length) if self.along == "head" else (vectors * length, tokens)
         groups = -(-size // self.group)
-        return runs * (-(-size * self.bits // 8) + groups * (self.scale_bytes + self.zero_bytes))
+        apart = tokens * vectors * self.apart_bytes
+        return runs * (-(-size * self.bits // 8) + groups * (self.scale_bytes + self.zero_bytes)) + apart

@@ -1,20 +1,20 @@
 """Formats of quantized keys and values: how many bits, who shares a scale, and what a scale is stored in.
 
-A format says what is stored; ``codes`` turns numbers into it and back; ``analysis.quantized``
+A format says what is stored; ``kernels/codes`` turns numbers into it and back; ``analysis.quantized``
 counts its bytes. Papers say "per token" for a group along the head (one token's neighbors share a
 scale) and "per channel" for a group along the tokens (one channel's neighbors in time do).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from kvedu.analysis.quantized import Quantized
 from kvedu.errors import CacheError
-
-FLOAT8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+from kvedu.kernels.codes import FLOAT8
+from kvedu.kernels.hadamard import block_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,9 @@ class Format:
 
     ``group`` None means no scale at all (float8 only). ``symmetric`` codes are -m .. m times a
     scale; asymmetric ones 0 .. 2**bits - 1 times a scale, counted from the group's lowest value,
-    which is stored as the zero point.
+    which is stored as the zero point. ``apart`` channels of each head are stored in ``scale_dtype``
+    beside the codes, which then need not reach them (the cache is told which); ``rotated`` numbers are turned by
+    a Hadamard matrix before they are coded, so that no channel stands out.
     """
 
     kind: str
@@ -32,6 +34,8 @@ class Format:
     along: str
     symmetric: bool
     scale_dtype: torch.dtype = torch.float16
+    apart: int = 0
+    rotated: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in ("int", *FLOAT8):
@@ -55,6 +59,14 @@ class Format:
                 f"use a multiple of {8 // self.bits} tokens"
             )
 
+        if self.apart < 0:
+            raise CacheError(f"{self.apart} channels set apart: at least 0")
+        if self.apart and (self.rotated or self.along == "tokens"):
+            raise CacheError(
+                'channels are set apart where they share a scale with others: along="head", not rotated. Along the '
+                "tokens each channel has a scale of its own already, and a rotation leaves none that stands out"
+            )
+
     @property
     def step(self) -> int:
         """Tokens that are coded together: a whole group along the tokens, else one."""
@@ -63,18 +75,41 @@ class Format:
     @property
     def sized(self) -> Quantized:
         """The same format as ``analysis.memory`` counts it."""
-        if self.group is None:
-            return Quantized(bits=8, group=1, scale_bytes=0)
         size = self.scale_dtype.itemsize
-        return Quantized(self.bits, self.group, size, 0 if self.symmetric else size, self.along)
+        if self.group is None:
+            return Quantized(bits=8, group=1, scale_bytes=0, apart_bytes=self.apart * size)
+        return Quantized(
+            self.bits, self.group, size, 0 if self.symmetric else size, self.along, apart_bytes=self.apart * size
+        )
 
     def check_head(self, length: int) -> None:
-        """Raise ``CacheError`` where groups along the head do not divide its ``length`` elements."""
+        """Raise ``CacheError`` where a head of ``length`` elements does not fit: groups that do not divide it, a rotation of an odd head."""
+        if self.apart > length:
+            raise CacheError(f"{self.apart} channels cannot be set apart from a head of {length}")
+        if self.rotated:
+            block_of(length)
         if self.along == "head" and self.group is not None and length % self.group:
             raise CacheError(
                 f"groups of {self.group} do not divide a head of {length} elements; use a divisor of {length}, "
                 f"for instance {max(g for g in range(1, min(self.group, length) + 1) if length % g == 0)}"
             )
+
+
+def with_apart(format: Format, channels: int) -> Format:
+    """The same format with so many channels per head stored beside the codes; ``caches.outliers`` finds which.
+
+    >>> with_apart(integer(4, group=64), 2).sized.bytes_of(tokens=1, vectors=1, length=64)    # 32 + 4 + 2 x 2 bytes
+    40
+    """
+    return replace(format, apart=channels)
+
+
+def rotated(format: Format) -> Format:
+    """The same format for numbers turned by a Hadamard matrix first; not a byte more is stored.
+
+    Source: QuaRot (Ashkboos et al. 2024).
+    """
+    return replace(format, rotated=True)
 
 
 def integer(

@@ -12,12 +12,12 @@ from typing import NamedTuple, Sequence
 import torch
 from torch import Tensor
 
-from kvedu.caches.codes import Coded, decode, empty, encode
 from kvedu.caches.contract import Cache, View, storage_bytes
 from kvedu.caches.dense import DenseView
 from kvedu.caches.formats import Format, integer
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError
+from kvedu.kernels.codes import Coded, decode, empty, encode
 
 
 class Side(NamedTuple):
@@ -34,6 +34,8 @@ class Side(NamedTuple):
 class QuantizedCache(Cache):
     """Any format for keys and any for values, with the last ``residual`` tokens exact.
 
+    ``apart`` says which key channels a format that sets some apart means, int64 ``[L, K, n]`` (``caches.outliers``).
+
     Between steps the exact tail holds ``residual`` to ``residual + step - 1`` tokens (fewer while
     fewer have come), where step is the group of a format along the tokens, else 1. Attention
     decodes everything it reads, so a step costs O(S) more work than a plain cache's and moves
@@ -41,8 +43,8 @@ class QuantizedCache(Cache):
     tokens are held in full, so bring long prompts in chunks. Coding copies the codes that are there
     already, O(S), and a fork shares everything at no cost.
 
-    Raises ``CacheError`` for a group that does not divide the head, a negative residual, and for
-    cutting or thinning out tokens that share a scale.
+    Raises ``CacheError`` for a group that does not divide the head, a negative residual, channels to set apart that
+    are not those of the format, and for cutting or thinning out tokens that share a scale.
     """
 
     view = DenseView
@@ -54,13 +56,23 @@ class QuantizedCache(Cache):
         ),
     }
 
-    def __init__(self, config: ModelConfig, *, keys: Format, values: Format, residual: int = 0, **kwargs) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        keys: Format,
+        values: Format,
+        residual: int = 0,
+        apart: Tensor | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(config, **kwargs)
         if residual < 0:
             raise CacheError(f"residual counts the last tokens kept exact: at least 0, not {residual}")
         self.formats, self.residual = (keys, values), residual
         for format in self.formats:
             format.check_head(config.D)
+        self.apart = checked_apart(apart, keys, values, self.n_layers, config, self.device)
         self._sides: dict[tuple[int, int], tuple[Side, Side]] = {}
 
     @classmethod
@@ -75,7 +87,8 @@ class QuantizedCache(Cache):
 
     @property
     def nbytes(self) -> int:
-        return storage_bytes([t for pair in self._sides.values() for side in pair for t in (*side.coded.tensors, side.tail)])
+        held = [t for pair in self._sides.values() for side in pair for t in (*side.coded.tensors, side.tail)]
+        return storage_bytes(held if self.apart is None else [*held, self.apart])
 
     def coded_tokens(self, seq: int) -> tuple[int, int]:
         """How many tokens of a sequence are coded: keys, values."""
@@ -107,7 +120,7 @@ class QuantizedCache(Cache):
 
     def _read(self, layer: int, seq: int, length: int) -> tuple[Tensor, Tensor]:
         k_SKD, v_SKD = (
-            torch.cat((decode(side.coded, f, self.config.D, self.dtype), side.tail))[:length]
+            torch.cat((decode(side.coded, f, self.config.D, self.dtype, self._apart(layer)), side.tail))[:length]
             for side, f in zip(self._sides[seq, layer], self.formats)
         )
         return k_SKD, v_SKD
@@ -122,15 +135,18 @@ class QuantizedCache(Cache):
         """Code what has left the tail of a sequence of ``length`` tokens."""
         for layer in range(self.n_layers):
             pair = zip(self._sides[seq, layer], self.formats)
-            keys, values = (self._coded(side, f, length) for side, f in pair)
+            keys, values = (self._coded(side, f, length, self._apart(layer)) for side, f in pair)
             self._sides[seq, layer] = (keys, values)
 
-    def _coded(self, side: Side, format: Format, length: int) -> Side:
+    def _apart(self, layer: int) -> Tensor | None:
+        return None if self.apart is None else self.apart[layer]
+
+    def _coded(self, side: Side, format: Format, length: int, apart_Kn: Tensor | None) -> Side:
         coded = side.coded_tokens(format)
         more = (max(0, length - self.residual) - coded) // format.step * format.step
         if more <= 0:
             return side
-        return Side(side.coded.join(encode(side.tail[:more], format)), side.tail[more:].clone())
+        return Side(side.coded.join(encode(side.tail[:more], format, apart_Kn)), side.tail[more:].clone())
 
     def _shrink(self, seq: int, length: int) -> None:
         self._pick(seq, range(length))
@@ -167,3 +183,20 @@ class QuantizedCache(Cache):
                 f'as a whole. Cut at a multiple of {format.step}, use a longer residual, or a format along="head"'
             )
         return [unit // format.step for unit in units]
+
+
+def checked_apart(
+    apart: Tensor | None, keys: Format, values: Format, n_layers: int, config: ModelConfig, device: torch.device
+) -> Tensor | None:
+    """The key channels to set apart, int64 ``[L, K, n]`` on the device, or None. Raises ``CacheError`` where they are not the format's."""
+    if values.apart:
+        raise CacheError("channels are set apart from keys; values have none that stand out. Use a values format without")
+    wanted = (n_layers, config.K, keys.apart)
+    if not keys.apart and apart is None:
+        return None
+    if apart is None or tuple(apart.shape) != wanted or apart.dtype.is_floating_point:
+        got = "none were given" if apart is None else f"got {apart.dtype} {tuple(apart.shape)}"
+        raise CacheError(f"the format of the keys sets {keys.apart} channels apart: which? Give integers of shape {wanted}; {got}")
+    if apart.numel() and (apart.min() < 0 or apart.max() >= config.D or (apart.sort().values.diff() == 0).any()):
+        raise CacheError(f"channels to set apart are different numbers in 0 .. {config.D - 1} for each head")
+    return apart.to(device=device, dtype=torch.int64)

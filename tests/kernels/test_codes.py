@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kvedu.caches import formats
-from kvedu.caches.codes import decode, encode, pack, unpack
+from kvedu.kernels.codes import decode, encode, pack, unpack
 from kvedu.caches.formats import Format, float8, integer
 from kvedu.errors import CacheError
 
@@ -135,4 +135,4 @@ def test_formats_that_make_no_sense(make, message):
 
 def test_examples():
     result = doctest.testmod(formats)
-    assert result.failed == 0 and result.attempted == 2
+    assert result.failed == 0 and result.attempted == 3

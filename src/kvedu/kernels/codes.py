@@ -1,27 +1,50 @@
 """Numbers to codes and back: packing bits into bytes, scales, zero points, saturating 8-bit floats.
 
-``encode`` and ``decode`` are pure functions of the numbers and the ``Format``. Their first axis
-counts *units*: tokens where a group lies along the head, whole groups of tokens where it lies along
+``encode`` and ``decode`` are pure functions of the numbers and the format (``caches.formats`` makes them). Their first
+axis counts *units*: tokens where a group lies along the head, whole groups of tokens where it lies along
 the tokens. Codes of more tokens are therefore made by putting units one after the other.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from kvedu.caches.formats import FLOAT8, Format
 from kvedu.errors import CacheError
+from kvedu.kernels.hadamard import hadamard
+
+FLOAT8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+
+
+class Format(Protocol):
+    """What ``encode`` and ``decode`` read of a format; ``caches.formats.Format`` is one, and says what each means."""
+
+    kind: str
+    bits: int
+    group: int | None
+    along: str
+    symmetric: bool
+    scale_dtype: torch.dtype
+    apart: int
+    rotated: bool
+
+    @property
+    def step(self) -> int:
+        """Tokens that are coded together."""
 
 
 class Coded(NamedTuple):
-    """Packed codes ``[units, K, bytes]``, scales and zero points ``[units, K, groups]`` (or None)."""
+    """Packed codes ``[units, K, bytes]``, scales and zero points ``[units, K, groups]``, channels set apart ``[units, K, n]``.
+
+    What a format has not is None.
+    """
 
     codes: Tensor
     scale: Tensor | None
     zero: Tensor | None
+    apart: Tensor | None = None
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -66,8 +89,8 @@ def unpack(packed: Tensor, bits: int, count: int, signed: bool = False) -> Tenso
     return (codes ^ 2 ** (bits - 1)) - 2 ** (bits - 1) if signed else codes
 
 
-def encode(x_TKD: Tensor, format: Format) -> Coded:
-    """Codes of T tokens' vectors; T must be a multiple of ``format.step``.
+def encode(x_TKD: Tensor, format: Format, channels_Kn: Tensor | None = None) -> Coded:
+    """Codes of T tokens' vectors; T must be a multiple of ``format.step``. ``channels_Kn``: those that ``format`` sets apart.
 
     Integers: every element comes back within half a scale of what it was. Zero points are rounded
     down and scales up when they are stored, so that the ends of a range stay inside; a group of
@@ -75,9 +98,21 @@ def encode(x_TKD: Tensor, format: Format) -> Coded:
     ``scale_dtype`` saturate. 8-bit floats: within 1/16 (e4m3) or 1/8 (e5m2) of the number itself,
     or half the smallest step. Cost: O(T K D). Source of the asymmetric scheme: KIVI (Liu et al. 2024).
     """
+    x_TKD, apart = x_TKD.to(torch.float32), None
+    if format.rotated:
+        x_TKD = hadamard(x_TKD)
+    if format.apart:
+        index = channels_Kn.expand(len(x_TKD), -1, -1)
+        apart = _saturated(x_TKD.gather(2, index), format.scale_dtype)
+        x_TKD = x_TKD.scatter(2, index, 0.0)
+    return _coded(x_TKD, format)._replace(apart=apart)
+
+
+def _coded(x_TKD: Tensor, format: Format) -> Coded:
+    """Codes of fp32 numbers as they are."""
     if format.group is None:
-        return Coded(_bytes_of_float8(x_TKD.to(torch.float32), format), None, None)
-    x = _groups(x_TKD.to(torch.float32), format)  # [units, K, groups, group]
+        return Coded(_bytes_of_float8(x_TKD, format), None, None)
+    x = _groups(x_TKD, format)  # [units, K, groups, group]
     if format.kind != "int":
         scale = _stored(x.abs().amax(-1) / torch.finfo(FLOAT8[format.kind]).max, format.scale_dtype, up=True)
         return Coded(_bytes_of_float8(_over(x, scale), format).flatten(2), scale, None)
@@ -94,10 +129,20 @@ def encode(x_TKD: Tensor, format: Format) -> Coded:
     return Coded(pack(codes.flatten(2), format.bits), scale, zero)
 
 
-def decode(coded: Coded, format: Format, length: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def decode(
+    coded: Coded, format: Format, length: int, dtype: torch.dtype = torch.float32, channels_Kn: Tensor | None = None
+) -> Tensor:
     """``[T, K, D]`` numbers in ``dtype`` of coded vectors of ``length`` D elements. Computed in fp32."""
+    x_TKD = _decoded(coded, format, length)
+    if format.apart:
+        x_TKD = x_TKD.scatter(2, channels_Kn.expand(len(x_TKD), -1, -1), coded.apart.to(torch.float32))
+    return (hadamard(x_TKD) if format.rotated else x_TKD).to(dtype)
+
+
+def _decoded(coded: Coded, format: Format, length: int) -> Tensor:
+    """fp32 numbers of codes."""
     if format.group is None:
-        return coded.codes.view(FLOAT8[format.kind]).to(dtype)
+        return coded.codes.view(FLOAT8[format.kind]).to(torch.float32)
     count = length * format.step
     if format.kind == "int":
         x = unpack(coded.codes, format.bits, count, format.symmetric).to(torch.float32)
@@ -106,13 +151,13 @@ def decode(coded: Coded, format: Format, length: int, dtype: torch.dtype = torch
     x = x.unflatten(2, (-1, format.group)) * coded.scale.to(torch.float32)[..., None]
     if coded.zero is not None:
         x = x + coded.zero.to(torch.float32)[..., None]
-    x_TKD = x.flatten(2) if format.along == "head" else x.permute(0, 3, 1, 2).flatten(0, 1)
-    return x_TKD.to(dtype)
+    return x.flatten(2) if format.along == "head" else x.permute(0, 3, 1, 2).flatten(0, 1)
 
 
 def empty(format: Format, vectors: int, length: int, device: torch.device) -> Coded:
     """Codes of no tokens."""
-    return encode(torch.empty(0, vectors, length, device=device), format)
+    channels = torch.zeros(vectors, format.apart, dtype=torch.long, device=device)
+    return encode(torch.empty(0, vectors, length, device=device), format, channels)
 
 
 def _groups(x_TKD: Tensor, format: Format) -> Tensor:
@@ -137,10 +182,15 @@ def _bytes_of_float8(x: Tensor, format: Format) -> Tensor:
     return x.clamp(-most, most).to(FLOAT8[format.kind]).view(torch.uint8)
 
 
+def _saturated(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x in ``dtype``, the largest number where it is beyond it."""
+    most = torch.finfo(dtype).max
+    return x.clamp(-most, most).to(dtype)
+
+
 def _stored(x: Tensor, dtype: torch.dtype, up: bool) -> Tensor:
     """x in ``dtype``, rounded up or down and saturated. Neighbors in a float format are neighbors as integers."""
-    most = torch.finfo(dtype).max
-    near = x.clamp(-most, most).to(dtype)
+    most, near = torch.finfo(dtype).max, _saturated(x, dtype)
     wrong = near.to(torch.float32) < x if up else near.to(torch.float32) > x
     bits = near.view(torch.int32 if dtype.itemsize == 4 else torch.int16)
     if not up:  # the next lower one: one less for positive numbers, one more for negative ones
