@@ -35,6 +35,11 @@ def shoot(tab: Any, page: Path, name: str, target: Path) -> list[str]:
     return wrong
 
 
+def is_page(path: Path, html: Path) -> bool:
+    """Whether it is a page to look at: no part of a script, and none that only sends the reader on."""
+    return "_static" not in path.relative_to(html).parts and 'http-equiv="refresh"' not in path.read_text("utf-8").lower()
+
+
 def main() -> int:
     """Shoot all pages in all views; 1 where something is wrong."""
     parser = argparse.ArgumentParser(description="Pictures of every page and figure.")
@@ -42,7 +47,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="pages whose path holds this word")
     options = parser.parse_args()
     html = options.html.resolve()
-    pages = [p for p in sorted(html.rglob("*.html")) if "_static" not in p.relative_to(html).parts and options.only in str(p.relative_to(html))]
+    pages = [p for p in sorted(html.rglob("*.html")) if is_page(p, html) and options.only in str(p.relative_to(html))]
     if not pages:
         print(f"kvedu: no pages in {html}; run `make book` first.", file=sys.stderr)
         return 1
