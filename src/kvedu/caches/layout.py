@@ -53,9 +53,14 @@ class Row:
         return self.start + self.count
 
     @property
+    def gapless(self) -> bool:
+        """Whether its committed tokens stand at positions 0, 1, 2 … without a gap, and its new ones follow them."""
+        return self.new[0] == self.start  # positions ascend, so the last tells of all; a tree's first node has depth 1
+
+    @property
     def plain(self) -> bool:
         """Whether its tokens stand at positions 0, 1, 2 … without a gap, and its new ones are no tree."""
-        return self.parents is None and self.new[0] == self.start  # positions ascend, so the last tells of all
+        return self.parents is None and self.gapless
 
     @property
     def rows(self) -> slice:

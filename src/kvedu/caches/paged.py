@@ -18,31 +18,26 @@ from kvedu.caches.block_tables import BlockTables
 from kvedu.caches.blocks import BlockPool, Reuse
 from kvedu.caches.contract import Cache, View, storage_bytes
 from kvedu.caches.layout import Row
+from kvedu.caches.layouts import Layouts
 from kvedu.caches.swap import SwapSpace
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError, CacheFull
 from kvedu.kernels.attention import attention_grouped
-from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_write, takes
+from kvedu.kernels.paged_attention import paged_attention, paged_write, takes
 
 
 class PagedView(View):
     """Attends over pages where they lie, all sequences in one call (``kernels/paged_attention``), where that kernel runs.
 
-    Elsewhere, and for trees and sequences with gaps, a sequence at a time: in place where its pages lie
-    side by side, over a copy of its own pages where not.
+    Elsewhere, and for sequences with gaps, a sequence at a time: in place where its pages lie side by
+    side, over a copy of its own pages where not.
     """
 
     def __init__(self, cache: PagedCache, rows: tuple[Row, ...]) -> None:
         super().__init__(cache, rows)
         slots = [slot for row in rows for slot in cache.tables.slots(row.seq, row.start, row.total)]
         self.slot_mapping = torch.tensor(slots, device=cache.device)
-        self.plain = all(row.plain for row in rows)
-
-    @cached_property
-    def layout(self) -> PagedLayout:
-        """Block tables and rows of the step, as the kernel reads them."""
-        tables = self.cache.tables.tables
-        return PagedLayout.of([tables[row.seq] for row in self.rows], [(row.first, row.count, row.start) for row in self.rows])
+        self.layouts = Layouts(rows, [cache.tables.tables[row.seq] for row in rows])
 
     @cached_property
     def pages(self) -> list[int | Tensor]:
@@ -51,8 +46,8 @@ class PagedView(View):
 
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         window, k_PCKD, v_PCKD = self.window(layer), self.cache.k[layer], self.cache.v[layer]
-        if self.plain and takes(q_NHD, k_PCKD):
-            return paged_attention(q_NHD, k_PCKD, v_PCKD, self.layout, window)
+        if self.layouts.fits and takes(q_NHD, k_PCKD):
+            return paged_attention(q_NHD, k_PCKD, v_PCKD, self.layouts(window), window)
         outs = []
         for row, pages in zip(self.rows, self.pages):
             k_BKSD, v_BKSD = (

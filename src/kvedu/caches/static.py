@@ -14,10 +14,11 @@ from torch import Tensor
 
 from kvedu.caches.contract import Cache, View, storage_bytes
 from kvedu.caches.layout import Row
+from kvedu.caches.layouts import Layouts
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheFull
 from kvedu.kernels.attention import attention_grouped
-from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_write, takes
+from kvedu.kernels.paged_attention import paged_attention, paged_write, takes
 
 
 class StaticView(View):
@@ -32,7 +33,7 @@ class StaticView(View):
         slots, length = cache._slots, cache.max_length
         places = [slots[row.seq] * length + i for row in rows for i in range(row.start, row.total)]
         self.slot_mapping = torch.tensor(places, device=cache.device)  # where each new token goes, counted through all slots
-        self.plain = all(row.plain for row in rows)
+        self.layouts = Layouts(rows, [[slots[row.seq]] for row in rows])  # a sequence's table is its slot
         self._masks: dict[tuple[int, int | None], Tensor | None] = {}
 
     @cached_property
@@ -40,17 +41,11 @@ class StaticView(View):
         """The step split into runs that one call of the PyTorch path serves."""
         return _runs(self.rows, self.cache._slots)
 
-    @cached_property
-    def layout(self) -> PagedLayout:
-        """The step as the paged kernel reads it: sequence b's table is its slot."""
-        slots = self.cache._slots
-        return PagedLayout.of([[slots[row.seq]] for row in self.rows], [(row.first, row.count, row.start) for row in self.rows])
-
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         k, v = self.cache.k[layer], self.cache.v[layer]
         window = self.window(layer)
-        if self.plain and takes(q_NHD, k):
-            return paged_attention(q_NHD, *self.cache.pages[layer], self.layout, window)
+        if self.layouts.fits and takes(q_NHD, k):
+            return paged_attention(q_NHD, *self.cache.pages[layer], self.layouts(window), window)
         outs = []
         for i, run in enumerate(self.runs):
             first, B, T = run[0], len(run), run[0].count

@@ -1,8 +1,8 @@
 """Attention of a ragged step over keys and values that lie in pages, found through block tables.
 
 Sequence b's token t lies in page ``tables[b, t // C]`` at offset ``t % C``; its new queries are the
-last of its tokens and see all earlier ones (or the last W of them). A contiguous cache is the
-special case of one long page per sequence. Definition below, in plain PyTorch: gather, then
+last of its tokens and see all earlier ones (or the last W of them); in a token tree, of the
+new ones its ancestors only. A contiguous cache is the special case of one long page per sequence. Definition below, in plain PyTorch: gather, then
 ``attention_reference``. The fast path is ``native/attention.cpp``: it reads the pages where they
 lie, all query heads of a KV head at once, every sequence of the step in one call (Kwon et al. 2023).
 """
@@ -18,27 +18,37 @@ from torch import Tensor
 
 from kvedu.kernels import native
 from kvedu.kernels.attention import attention_reference, cost, visible_causal
+from kvedu.kernels.family import family, visible_in_family
 
 __all__ = ["PagedLayout", "cost", "paged_attention", "paged_attention_reference", "paged_write", "takes"]
 
 
 @dataclass(frozen=True)
 class PagedLayout:
-    """Where the sequences of a step have their tokens: made once a step, the same for every layer.
+    """Where the sequences of a step have their tokens: made once a step, the same for every layer of one window.
 
     ``tables`` int32 ``[B, J]`` (unused entries 0), ``rows`` int64 ``[B, 3]``: first row in the step's ragged
-    tensors, new tokens, committed tokens.
+    tensors, new tokens, committed tokens. ``family`` int64 ``[N, words]`` says who sees whom in trees (see
+    ``kernels/family``; rows of 0 for sequences that are none); None where no sequence is one.
     """
 
     tables: Tensor
     rows: Tensor
+    family: Tensor | None = None
 
     @staticmethod
-    def of(tables: Sequence[Sequence[int]], rows: Sequence[tuple[int, int, int]]) -> PagedLayout:
-        """From lists; tables are padded to equal length."""
+    def of(
+        tables: Sequence[Sequence[int]],
+        rows: Sequence[tuple[int, int, int]],
+        parents: Sequence[Sequence[int] | None] = (),
+        window: int | None = None,
+    ) -> PagedLayout:
+        """From lists; tables are padded to equal length. ``parents`` of each sequence's tree (None: no tree), which
+        a ``window`` cuts too."""
         longest = max(map(len, tables))
         padded = [[*table, *[0] * (longest - len(table))] for table in tables]
-        return PagedLayout(torch.tensor(padded, dtype=torch.int32), torch.tensor(rows, dtype=torch.int64))
+        trees = family(rows, parents, window) if any(tree is not None for tree in parents) else None
+        return PagedLayout(torch.tensor(padded, dtype=torch.int32), torch.tensor(rows, dtype=torch.int64), trees)
 
 
 def paged_attention_reference(
@@ -49,10 +59,19 @@ def paged_attention_reference(
     for table, (first, new, old) in zip(layout.tables.tolist(), layout.rows.tolist()):
         pages = torch.tensor(table[: -(-(old + new) // C)])
         k_SKD, v_SKD = (x[pages].flatten(0, 1)[: old + new] for x in (k_PCKD, v_PCKD))
-        positions = torch.arange(old + new)
-        visible = visible_causal(positions[old:], positions, window)
+        visible = _visible(layout, first, new, old, window)
         outs.append(attention_reference(q_NHD[first : first + new], k_SKD, v_SKD, visible))
     return torch.cat(outs)
+
+
+def _visible(layout: PagedLayout, first: int, new: int, old: int, window: int | None) -> Tensor:
+    """Boolean ``[T, S]`` of one sequence: by place, or by position and path in a tree."""
+    places = torch.arange(old + new)
+    if layout.family is None or not layout.family[first].any():
+        return visible_causal(places[old:], places, window)
+    kin_TT = visible_in_family(layout.family[first : first + new], new)
+    positions_T = old + kin_TT.sum(dim=1) - 1  # a path that a window has cut reaches no committed token: any depth will do
+    return torch.cat((visible_causal(positions_T, places[:old], window), kin_TT), dim=1)
 
 
 def takes(q_NHD: Tensor, k_PCKD: Tensor) -> bool:
@@ -75,7 +94,9 @@ def paged_attention(
     q_NHD, out_NHD = q_NHD.contiguous(), q_NHD.new_empty((N, H, D))
     native.library().kvedu_attention(
         q_NHD.dtype is torch.float32, q_NHD.data_ptr(), k_PCKD.data_ptr(), v_PCKD.data_ptr(), out_NHD.data_ptr(),
-        layout.tables.data_ptr(), layout.rows.data_ptr(), *layout.tables.shape,
+        layout.tables.data_ptr(), layout.rows.data_ptr(),
+        None if layout.family is None else layout.family.data_ptr(), 0 if layout.family is None else layout.family.shape[1],
+        *layout.tables.shape,
         H, K, D, C, *k_PCKD.stride()[:3], window or 0, 1 / math.sqrt(D), torch.get_num_threads(),
     )  # fmt: skip
     return out_NHD

@@ -3,6 +3,7 @@
 // One item of work is a tile of a sequence's new tokens with some KV heads, and all query heads of each: K
 // and V are read once for all of them. Keys come in blocks (blocks.h) cut at multiples of 64 from the sequence's first
 // token: a query's bits depend neither on the other queries of the step, nor on how its prompt was cut into chunks.
+// New tokens see all earlier ones of their sequence; those of a token tree, of the new ones their ancestors only.
 
 #include <immintrin.h>
 
@@ -21,7 +22,8 @@ struct Step {
     T *out;
     const int32_t *tables;  // [sequences, pages]
     const int64_t *rows;    // [sequences, 3]: first row in q, new tokens, committed tokens
-    int64_t sequences, table_width, heads, kv_heads, dim, page_size, page_stride, token_stride, head_stride, window;
+    const uint64_t *family;  // [rows of q, words]: bit i for new token i of the sequence; all 0: no tree. Null: none is
+    int64_t words, sequences, table_width, heads, kv_heads, dim, page_size, page_stride, token_stride, head_stride, window;
     float scale;
 };
 
@@ -56,10 +58,35 @@ inline __attribute__((always_inline)) void fetch(const Step<T> &s, const T *page
 template <typename T>
 int64_t end_of(const Step<T> &s, const Item &item) { return s.rows[3 * item.sequence + 2] + item.to; }
 
+// The new tokens on the path to new token t of a tree, itself included; null where it belongs to none.
+template <typename T>
+const uint64_t *path_of(const Step<T> &s, int64_t sequence, int64_t t) {
+    const uint64_t *path = s.family + (s.rows[3 * sequence] + t) * s.words;
+    return s.family && std::any_of(path, path + s.words, [](uint64_t word) { return word != 0; }) ? path : nullptr;
+}
+
 template <typename T>
 int64_t first_of(const Step<T> &s, const Item &item) {
-    const int64_t oldest = s.window ? s.rows[3 * item.sequence + 2] + item.from + 1 - s.window : 0;
-    return std::max<int64_t>(0, oldest) / BLOCK * BLOCK;
+    if (!s.window) return 0;
+    const int64_t above = path_of(s, item.sequence, item.from) ? 0 : item.from;  // a tree's tokens may all hang from the last
+    return std::max<int64_t>(0, s.rows[3 * item.sequence + 2] + above + 1 - s.window) / BLOCK * BLOCK;
+}
+
+// Which of the 64 keys from ``key`` on new token t sees: a bit for each.
+template <typename T>
+uint64_t sees(const Step<T> &s, int64_t sequence, int64_t t, int64_t key) {
+    const int64_t start = s.rows[3 * sequence + 2], shift = key - start;
+    const uint64_t *path = path_of(s, sequence, t);
+    if (!path) {
+        const int64_t high = start + t + 1 - key;
+        return between(s.window ? high - s.window : 0, high);
+    }
+    int64_t depth = 0;  // of a tree's token, which is its position; where a window has cut its path, the window
+    for (int64_t w = 0; w < s.words; w++) depth += __builtin_popcountll(path[w]);
+    const uint64_t old = between(s.window ? depth - s.window - shift : 0, -shift);
+    if (shift < 0) return old | (shift > -BLOCK ? path[0] << -shift : 0);
+    const int64_t w = shift / BLOCK, bits = shift % BLOCK;
+    return (w < s.words ? path[w] >> bits : 0) | (bits && w + 1 < s.words ? path[w + 1] << (BLOCK - bits) : 0);
 }
 
 // Ask for the first block of an item.
@@ -74,10 +101,9 @@ inline __attribute__((always_inline)) void begin(const Step<T> &s, const Item &i
 template <typename T>
 void work(const Step<T> &s, const Item &item, Scratch<T> &scratch) {
     const int64_t *sequence = s.rows + 3 * item.sequence;
-    const int64_t group = s.heads / s.kv_heads, rows = (item.to - item.from) * group, start = sequence[2];
+    const int64_t group = s.heads / s.kv_heads, rows = (item.to - item.from) * group;
     const int64_t width = padded(s.dim);
     scratch.fit(rows * item.heads, s.dim);  // rows of the first head, rows of the second …
-    const auto place_of = [&](int64_t row) { return start + item.from + row / group; };  // among the keys
     const auto index_of = [&](int64_t h, int64_t row) {  // among all queries of the step
         return (sequence[0] + item.from + row / group) * s.heads + (item.head + h) * group + row % group;
     };
@@ -96,20 +122,15 @@ void work(const Step<T> &s, const Item &item, Scratch<T> &scratch) {
             load_keys(k, at, s.dim, scratch.k.data());
             load_values(v, at, s.dim, scratch.v.data());
             for (int64_t row = 0; row < rows; row += ROWS) {
-                int64_t low[ROWS], high[ROWS];
+                uint64_t seen[ROWS], any = 0;
                 const int count = int(std::min<int64_t>(ROWS, rows - row));
-                bool any = false;
-                for (int r = 0; r < count; r++) {
-                    high[r] = place_of(row + r) + 1 - key;
-                    low[r] = s.window ? high[r] - s.window : 0;
-                    any |= high[r] > 0 && low[r] < n;
-                }
-                if (!any) continue;
+                for (int r = 0; r < count; r++) any |= seen[r] = sees(s, item.sequence, item.from + (row + r) / group, key);
+                if (!(any & first64(n))) continue;
                 switch (count) {
-                    case 1: meet<1>(scratch, h * rows + row, s.dim, s.scale, n, low, high); break;
-                    case 2: meet<2>(scratch, h * rows + row, s.dim, s.scale, n, low, high); break;
-                    case 3: meet<3>(scratch, h * rows + row, s.dim, s.scale, n, low, high); break;
-                    default: meet<4>(scratch, h * rows + row, s.dim, s.scale, n, low, high);
+                    case 1: meet<1>(scratch, h * rows + row, s.dim, s.scale, n, seen); break;
+                    case 2: meet<2>(scratch, h * rows + row, s.dim, s.scale, n, seen); break;
+                    case 3: meet<3>(scratch, h * rows + row, s.dim, s.scale, n, seen); break;
+                    default: meet<4>(scratch, h * rows + row, s.dim, s.scale, n, seen);
                 }
             }
         }
@@ -150,13 +171,15 @@ void attend(const Step<T> &step, int threads) {
 }  // namespace
 
 extern "C" void kvedu_attention(int fp32, const void *q, const void *k, const void *v, void *out, const int32_t *tables,
-                                const int64_t *rows, int64_t sequences, int64_t table_width, int64_t heads,
-                                int64_t kv_heads, int64_t dim, int64_t page_size, int64_t page_stride,
-                                int64_t token_stride, int64_t head_stride, int64_t window, float scale, int threads) {
+                                const int64_t *rows, const uint64_t *family, int64_t words, int64_t sequences,
+                                int64_t table_width, int64_t heads, int64_t kv_heads, int64_t dim, int64_t page_size,
+                                int64_t page_stride, int64_t token_stride, int64_t head_stride, int64_t window, float scale,
+                                int threads) {
     const auto run = [&](auto kind) {
         using T = decltype(kind);
-        attend(Step<T>{(const T *)q, (const T *)k, (const T *)v, (T *)out, tables, rows, sequences, table_width, heads,
-                       kv_heads, dim, page_size, page_stride, token_stride, head_stride, window, scale * LOG2_E},
+        attend(Step<T>{(const T *)q, (const T *)k, (const T *)v, (T *)out, tables, rows, family, words, sequences,
+                       table_width, heads, kv_heads, dim, page_size, page_stride, token_stride, head_stride, window,
+                       scale * LOG2_E},
                threads);
     };
     if (fp32)

@@ -125,14 +125,14 @@ void weigh(const T *v, int64_t width, const T *p, float *sums, const float *shri
         for (int z = 0; z < Z; z++) _mm512_storeu_ps(sums + r * width + 16 * z, sum[r][z]);
 }
 
-// Lanes low .. high - 1.
-__mmask16 between(int64_t low, int64_t high) {
-    return first(std::clamp<int64_t>(high, 0, 16)) & ~first(std::clamp<int64_t>(low, 0, 16));
-}
+uint64_t first64(int64_t n) { return n >= BLOCK ? ~uint64_t{0} : n <= 0 ? 0 : (uint64_t{1} << n) - 1; }
 
-// R query rows meet one block; low .. high - 1 are the keys that each may see.
+// Keys low .. high - 1 of a block, a bit for each.
+uint64_t between(int64_t low, int64_t high) { return first64(high) & ~first64(low); }
+
+// R query rows meet one block of n keys; a bit of sees[r] for each key that row r may see.
 template <int R, typename T>
-void meet(Scratch<T> &s, int64_t row, int64_t dim, float scale, int n, const int64_t *low, const int64_t *high) {
+void meet(Scratch<T> &s, int64_t row, int64_t dim, float scale, int n, const uint64_t *sees) {
     using K = Kind<T>;
     const T *q = s.q.data() + row * dim;
     __m512 score[R][4];
@@ -151,7 +151,7 @@ void meet(Scratch<T> &s, int64_t row, int64_t dim, float scale, int n, const int
     for (int r = 0; r < R; r++) {
         __mmask16 seen[4];
         for (int g = 0; g < 4; g++) {
-            seen[g] = between(low[r] - 16 * g, high[r] - 16 * g);
+            seen[g] = __mmask16(sees[r] >> 16 * g);
             score[r][g] = _mm512_mask_mul_ps(_mm512_set1_ps(NEVER), seen[g], score[r][g], _mm512_set1_ps(scale));
         }
         const __m512 most = _mm512_max_ps(_mm512_max_ps(score[r][0], score[r][1]), _mm512_max_ps(score[r][2], score[r][3]));
