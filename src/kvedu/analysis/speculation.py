@@ -59,7 +59,7 @@ def best_depth(acceptance: Sequence[float], cost: Callable[[int], float]) -> tup
     ``cost(k)`` is c of a round with k guesses. The smallest of equals.
 
     >>> best_depth([0.8, 0.8, 0.8, 0.8], lambda k: 0.25 * k)
-    (2, 1.626666666667)
+    (3, 1.686857142857)
     >>> best_depth([0.3, 0.3], lambda k: 0.5 * k)
     (0, 1.0)
     """
