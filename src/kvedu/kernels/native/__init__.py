@@ -34,6 +34,8 @@ _P, _I, _N, _F = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 SIGNATURES = {
     "kvedu_linear": [_N] + [_P] * 5 + [_I] * 3 + [_N] * 2,
     "kvedu_attention": [_N] + [_P] * 7 + [_I] * 11 + [_F, _N],
+    "kvedu_quantized_attention": [_N] + [_P] * 6 + [_I] * 2 + [_P] * 4 + [_I] * 10 + [_F, _N],
+    "kvedu_quantize": [_N] + [_P] * 2 + [_I, _P, _P, _P] + [_I] * 4 + [_N],
     "kvedu_rmsnorm": [_N] + [_P] * 3 + [_I] * 2 + [_F, _N],
     "kvedu_rotate": [_N] + [_P] * 2 + [_I] * 2 + [_P] * 4 + [_I] * 5 + [_N],
     "kvedu_write": [_N] + [_P] * 2 + [_I] * 2 + [_P] * 3 + [_I] * 7 + [_N],

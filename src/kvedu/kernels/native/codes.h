@@ -1,0 +1,119 @@
+// Quantized keys and values in pages: what a side holds, and how 16 of its codes become numbers.
+//
+// The layout is that of kernels/codes.py, a page at a time: codes [page][unit][head][bytes], scales and zero points
+// [page][unit][head][groups], channels set apart [page][unit][head][n]. A unit is a token where a group lies along
+// the head, else the tokens of one group; its bytes hold the codes of dim elements, or of dim runs along the tokens.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstdint>
+
+#include "kinds.h"
+
+namespace {
+
+enum Kind8 { INTEGER = 0, E4M3 = 1, E5M2 = 2 };
+enum ScaleKind { NO_SCALE = 0, FP16 = 1, BF16 = 2, FP32 = 4 };
+
+// One side of one layer, as kernels/quantized_pages.py lays it down: twelve 64-bit words.
+struct Side {
+    int64_t kind, bits, group, along_tokens, is_signed, scale_kind, n_apart;
+    uint8_t *codes;
+    void *scale, *zero, *apart;
+    const int64_t *channels;  // [head][n]
+
+    int64_t step() const { return along_tokens ? group : 1; }
+    int64_t groups(int64_t dim) const { return along_tokens ? dim : scale_kind ? dim / group : 0; }
+    int64_t bytes(int64_t dim) const { return (dim * step() * bits + 7) / 8; }
+};
+
+inline float number(const void *from, int64_t kind, int64_t i) {
+    if (kind == FP32) return static_cast<const float *>(from)[i];
+    const uint16_t bits = static_cast<const uint16_t *>(from)[i];
+    if (kind == BF16) return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32(int32_t(bits) << 16)));
+    return _mm512_cvtss_f32(_mm512_cvtph_ps(_mm256_set1_epi16(int16_t(bits))));
+}
+
+// Sixteen numbers one after the other, or one sixteen times.
+inline __m512 numbers16(const void *from, int64_t kind, int64_t i) {
+    if (kind == FP32) return _mm512_loadu_ps(static_cast<const float *>(from) + i);
+    const uint16_t *p = static_cast<const uint16_t *>(from) + i;
+    return kind == BF16 ? load16(p) : _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+
+inline __m512 spread16(const void *from, int64_t kind, int64_t i) {
+    if (kind == FP32) return _mm512_set1_ps(static_cast<const float *>(from)[i]);
+    const int16_t bits = static_cast<const int16_t *>(from)[i];
+    return kind == BF16 ? _mm512_castsi512_ps(_mm512_set1_epi32(int32_t(uint16_t(bits)) << 16))
+                        : _mm512_cvtph_ps(_mm256_set1_epi16(bits));
+}
+
+// How sixteen codes are read: i is a multiple of 16, counted from the start of the run.
+template <int BITS, bool SIGNED>
+struct Integers {
+    static __m512 load(const uint8_t *run, int64_t i) {
+        if constexpr (BITS == 8) {
+            const __m128i codes = _mm_loadu_si128((const __m128i *)(run + i));
+            return _mm512_cvtepi32_ps(SIGNED ? _mm512_cvtepi8_epi32(codes) : _mm512_cvtepu8_epi32(codes));
+        } else {
+            __m512i codes;
+            if constexpr (BITS == 4) {
+                const __m512i both = _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i *)(run + i / 2)));
+                codes = _mm512_permutexvar_epi32(_mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0), both);
+                codes = _mm512_srlv_epi32(codes, _mm512_set_epi32(28, 24, 20, 16, 12, 8, 4, 0, 28, 24, 20, 16, 12, 8, 4, 0));
+            } else {
+                int32_t word;
+                std::memcpy(&word, run + i / 4, 4);
+                codes = _mm512_srlv_epi32(_mm512_set1_epi32(word), _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10,
+                                                                                     8, 6, 4, 2, 0));
+            }
+            codes = _mm512_and_si512(codes, _mm512_set1_epi32((1 << BITS) - 1));
+            if constexpr (SIGNED) {
+                const __m512i sign = _mm512_set1_epi32(1 << (BITS - 1));
+                codes = _mm512_sub_epi32(_mm512_xor_si512(codes, sign), sign);
+            }
+            return _mm512_cvtepi32_ps(codes);
+        }
+    }
+};
+
+struct Floats4 {  // e4m3: its exponent and mantissa are fp32's first seven bits but for the bias; 0x7f is NaN
+    static __m512 load(const uint8_t *run, int64_t i) {
+        const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(run + i)));
+        const __m512i size = _mm512_and_si512(codes, _mm512_set1_epi32(0x7f));
+        __m512 x = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(size, 20)), _mm512_set1_ps(0x1p120f));
+        x = _mm512_mask_mov_ps(x, _mm512_cmpeq_epi32_mask(size, _mm512_set1_epi32(0x7f)), _mm512_set1_ps(NAN));
+        const __m512i sign = _mm512_slli_epi32(_mm512_and_si512(codes, _mm512_set1_epi32(0x80)), 24);
+        return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(x), sign));
+    }
+};
+
+struct Floats5 {  // e5m2: the upper byte of fp16
+    static __m512 load(const uint8_t *run, int64_t i) {
+        const __m256i codes = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(run + i)));
+        return _mm512_cvtph_ps(_mm256_slli_epi16(codes, 8));
+    }
+};
+
+// Call f with the reader of this side's codes.
+template <typename F>
+void with_reader(const Side &s, F f) {
+    if (s.kind == E4M3) return f(Floats4{});
+    if (s.kind == E5M2) return f(Floats5{});
+    if (s.bits == 8) return s.is_signed ? f(Integers<8, true>{}) : f(Integers<8, false>{});
+    if (s.bits == 4) return s.is_signed ? f(Integers<4, true>{}) : f(Integers<4, false>{});
+    return s.is_signed ? f(Integers<2, true>{}) : f(Integers<2, false>{});
+}
+
+// The i-th code of a run by itself, for heads and groups that are no multiple of 16.
+template <typename Reader>
+float code_at(const Side &s, const uint8_t *run, int64_t i, Reader) {
+    alignas(16) uint8_t few[16] = {};
+    const int64_t per_byte = 8 / s.bits, shift = i % per_byte * s.bits;
+    few[0] = uint8_t(run[i / per_byte] >> shift);
+    return _mm512_cvtss_f32(Reader::load(few, 0));
+}
+
+}  // namespace

@@ -1,0 +1,250 @@
+// Attention over quantized pages: codes are turned into numbers a block of 64 keys at a time, in the cache of a core, and
+// meet the queries as the kernel for plain pages has them do (blocks.h). bf16 or fp32 in and out.
+//
+// A query sees a key as a code once the key is old enough: the query with i tokens before it sees the first
+// coded(i) of them as codes, the others as they came. That depends on positions alone, so a query's bits depend neither
+// on how its prompt was cut into chunks, nor on who else is in the step.
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "blocks.h"
+#include "codes.h"
+
+namespace {
+
+template <typename T>
+struct Step {
+    const T *q;
+    T *out;
+    const Side *sides[2];          // keys, values
+    const T *fresh[2], *tails[2];  // the step's own keys and values; the last ones before it, [slots][tail][head][dim]
+    int64_t fresh_row[2];          // elements from one row of them to the next
+    const int32_t *tables;         // [sequences, pages]
+    const int64_t *rows;           // [sequences, 4]: first row in q, new tokens, committed tokens, slot of the tail
+    int64_t sequences, table_width, heads, kv_heads, dim, page_size, tail, residual, unit, window;
+    float scale;
+
+    int64_t coded(int64_t before) const { return std::max<int64_t>(0, before - residual) / unit * unit; }
+};
+
+struct Item {
+    int64_t sequence, from, to, head;  // new tokens from .. to - 1 of a sequence, with one KV head
+};
+
+inline void put(float *to, __m512 x) { store16(to, x); }
+inline void put(uint16_t *to, __m512 x) { store16(to, x); }
+inline void put1(float *to, float x) { *to = x; }
+inline void put1(uint16_t *to, float x) { store16(to, _mm512_set1_ps(x), 1); }
+
+// Rows of n tokens whose vectors are coded one by one.
+template <typename T, typename Reader>
+void rows_of_tokens(const Side &s, const int32_t *table, int64_t page_size, int64_t kv_heads, int64_t head, int64_t dim,
+                    int64_t key, int n, T *rows, Reader) {
+    const int64_t bytes = s.bytes(dim), groups = s.groups(dim), group = groups ? s.group : dim;
+    const bool wide = dim % 16 == 0 && group % 16 == 0;
+    int64_t page = key / page_size, offset = key - page * page_size;
+    for (int j = 0; j < n; j++, rows += dim) {
+        const int64_t at = (table[page] * page_size + offset) * kv_heads + head;
+        const uint8_t *run = s.codes + at * bytes;
+        for (int64_t g = 0; g < dim / group; g++) {
+            if (wide) {
+                const __m512 scale = groups ? spread16(s.scale, s.scale_kind, at * groups + g) : _mm512_set1_ps(1.0f);
+                const __m512 zero = s.zero ? spread16(s.zero, s.scale_kind, at * groups + g) : _mm512_setzero_ps();
+                for (int64_t d = g * group; d < (g + 1) * group; d += 16)
+                    put(rows + d, _mm512_add_ps(_mm512_mul_ps(Reader::load(run, d), scale), zero));
+            } else {
+                const float scale = groups ? number(s.scale, s.scale_kind, at * groups + g) : 1.0f;
+                const float zero = s.zero ? number(s.zero, s.scale_kind, at * groups + g) : 0.0f;
+                for (int64_t d = g * group; d < (g + 1) * group; d++) {
+                    const float product = code_at(s, run, d, Reader{}) * scale;
+                    put1(rows + d, product + zero);
+                }
+            }
+        }
+        for (int64_t i = 0; i < s.n_apart; i++)
+            put1(rows + s.channels[head * s.n_apart + i], number(s.apart, s.scale_kind, at * s.n_apart + i));
+        if (++offset == page_size) page++, offset = 0;
+    }
+}
+
+// Rows of n tokens that were coded along the tokens, a channel at a time.
+template <typename T, typename Reader>
+void rows_of_groups(const Side &s, const int32_t *table, int64_t page_size, int64_t kv_heads, int64_t head, int64_t dim,
+                    int64_t key, int n, T *rows, Reader) {
+    const int64_t bytes = s.bytes(dim), step = s.group, channel = step * s.bits / 8, units = page_size / step;
+    const bool wide = dim % 16 == 0 && step % 16 == 0;
+    for (int j = 0; j < n; j += wide ? 16 : 1) {
+        const int64_t token = key + j, page = token / page_size, offset = token - page * page_size;
+        const int64_t at = (table[page] * units + offset / step) * kv_heads + head, inside = offset % step;
+        const uint8_t *run = s.codes + at * bytes;
+        if (!wide) {
+            for (int64_t d = 0; d < dim; d++) {
+                const float product = code_at(s, run + d * channel, inside, Reader{}) * number(s.scale, s.scale_kind, at * dim + d);
+                put1(rows + j * dim + d, product + (s.zero ? number(s.zero, s.scale_kind, at * dim + d) : 0.0f));
+            }
+            continue;
+        }
+        for (int64_t d = 0; d < dim; d += 16) {
+            __m512i r[16];
+            for (int i = 0; i < 16; i++) r[i] = _mm512_castps_si512(Reader::load(run + (d + i) * channel, inside));
+            transpose(r);
+            const __m512 scale = numbers16(s.scale, s.scale_kind, at * dim + d);
+            const __m512 zero = s.zero ? numbers16(s.zero, s.scale_kind, at * dim + d) : _mm512_setzero_ps();
+            for (int i = 0; i < 16; i++)
+                put(rows + (j + i) * dim + d, _mm512_add_ps(_mm512_mul_ps(_mm512_castsi512_ps(r[i]), scale), zero));
+        }
+    }
+}
+
+template <typename T>
+void coded_rows(const Step<T> &s, int side, const Item &item, int64_t key, int n, T *rows) {
+    const Side &from = *s.sides[side];
+    const int32_t *table = s.tables + item.sequence * s.table_width;
+    with_reader(from, [&](auto reader) {
+        if (from.along_tokens)
+            rows_of_groups(from, table, s.page_size, s.kv_heads, item.head, s.dim, key, n, rows, reader);
+        else
+            rows_of_tokens(from, table, s.page_size, s.kv_heads, item.head, s.dim, key, n, rows, reader);
+    });
+}
+
+// Rows of tokens that are not seen as codes: from the tail, or of the step itself; zeros before the first of them.
+template <typename T>
+void exact_rows(const Step<T> &s, int side, const Item &item, int64_t key, int64_t first, int n, T *rows) {
+    const int64_t *sequence = s.rows + 4 * item.sequence, start = sequence[2];
+    for (int j = 0; j < n; j++) {
+        T *to = rows + j * s.dim;
+        const int64_t token = key + j;
+        if (token < first)
+            std::memset(to, 0, s.dim * sizeof(T));
+        else if (token < start)
+            std::memcpy(to, s.tails[side] + ((sequence[3] * s.tail + token % s.tail) * s.kv_heads + item.head) * s.dim,
+                        s.dim * sizeof(T));
+        else
+            std::memcpy(to, s.fresh[side] + (sequence[0] + token - start) * s.fresh_row[side] + item.head * s.dim,
+                        s.dim * sizeof(T));
+    }
+}
+
+// Ask for a block of codes before it is wanted. (Inlined by force, see attention.cpp.)
+template <typename T>
+inline __attribute__((always_inline)) void fetch(const Step<T> &s, const Item &item, int64_t key, int64_t n) {
+    const int32_t *table = s.tables + item.sequence * s.table_width;
+    for (int side = 0; side < 2; side++) {
+        const Side &from = *s.sides[side];
+        const int64_t bytes = from.bytes(s.dim), step = from.step(), units = s.page_size / step;
+        for (int64_t token = key; token < key + n; token += step) {
+            const int64_t page = token / s.page_size, unit = (token - page * s.page_size) / step;
+            const uint8_t *run = from.codes + ((table[page] * units + unit) * s.kv_heads + item.head) * bytes;
+            for (int64_t b = 0; b < bytes; b += 64) _mm_prefetch(reinterpret_cast<const char *>(run + b), _MM_HINT_T1);
+        }
+    }
+}
+
+template <typename T>
+struct Room : Scratch<T> {
+    std::vector<T> rows;
+};
+
+template <typename T>
+void work(const Step<T> &s, const Item &item, Room<T> &room) {
+    const int64_t *sequence = s.rows + 4 * item.sequence;
+    const int64_t group = s.heads / s.kv_heads, rows = (item.to - item.from) * group, start = sequence[2];
+    const int64_t width = padded(s.dim), end = start + item.to;
+    room.fit(rows, s.dim);
+    room.rows.resize(BLOCK * s.dim);
+    const auto index_of = [&](int64_t row) {
+        return (sequence[0] + item.from + row / group) * s.heads + item.head * group + row % group;
+    };
+    for (int64_t row = 0; row < rows; row += group)
+        std::memcpy(room.q.data() + row * s.dim, s.q + index_of(row) * s.dim, group * s.dim * sizeof(T));
+    const int64_t first_exact = s.coded(start + item.from), last_coded = s.coded(end - 1);
+    const int64_t oldest = s.window ? std::max<int64_t>(0, start + item.from + 1 - s.window) : 0;
+    int64_t at[BLOCK];
+    const auto meet_rows = [&](int64_t key, int n, bool as_codes) {
+        for (int64_t row = 0; row < rows; row += ROWS) {
+            uint64_t seen[ROWS], any = 0;
+            const int count = int(std::min<int64_t>(ROWS, rows - row));
+            for (int r = 0; r < count; r++) {
+                const int64_t place = start + item.from + (row + r) / group, border = s.coded(place);
+                const int64_t from = s.window ? place + 1 - s.window : 0;
+                seen[r] = as_codes ? between(from - key, border - key) : between(std::max(from, border) - key, place + 1 - key);
+                any |= seen[r];
+            }
+            if (!(any & first64(n))) continue;
+            switch (count) {
+                case 1: meet<1>(room, row, s.dim, s.scale, n, seen); break;
+                case 2: meet<2>(room, row, s.dim, s.scale, n, seen); break;
+                case 3: meet<3>(room, row, s.dim, s.scale, n, seen); break;
+                default: meet<4>(room, row, s.dim, s.scale, n, seen);
+            }
+        }
+    };
+    const auto lay_out = [&](int n, auto fill) {
+        for (int j = 0; j < BLOCK; j++) at[j] = j < n ? j * s.dim : -1;
+        fill(0, room.rows.data());
+        load_keys(room.rows.data(), at, s.dim, room.k.data());
+        fill(1, room.rows.data());
+        load_values(room.rows.data(), at, s.dim, room.v.data());
+    };
+    for (int64_t key = oldest / BLOCK * BLOCK; key < end; key += BLOCK) {
+        const int n = int(std::min<int64_t>(BLOCK, last_coded - key)), all = int(std::min<int64_t>(BLOCK, end - key));
+        if (n > 0) {
+            fetch(s, item, key + BLOCK, std::clamp<int64_t>(last_coded - key - BLOCK, 0, BLOCK));
+            lay_out(n, [&](int side, T *to) { coded_rows(s, side, item, key, n, to); });
+            meet_rows(key, n, true);
+        }
+        if (key + all > first_exact) {
+            lay_out(all, [&](int side, T *to) { exact_rows(s, side, item, key, first_exact, all, to); });
+            meet_rows(key, all, false);
+        }
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        const float *sums = room.sums.data() + row * width;
+        const __m512 share = _mm512_set1_ps(1.0f / room.total[row]);
+        for (int64_t d = 0; d < s.dim; d += 16)
+            store16(s.out + index_of(row) * s.dim + d, _mm512_mul_ps(_mm512_loadu_ps(sums + d), share), s.dim - d);
+    }
+}
+
+template <typename T>
+void attend(const Step<T> &step, int threads) {
+    const int64_t tile = std::max<int64_t>(1, 96 / (step.heads / step.kv_heads));
+    std::vector<Item> items;
+    for (int64_t b = 0; b < step.sequences; b++)
+        for (int64_t to = step.rows[4 * b + 1]; to > 0; to -= tile)  // the longest first
+            for (int64_t h = 0; h < step.kv_heads; h++) items.push_back({b, std::max<int64_t>(0, to - tile), to, h});
+    const int64_t n = int64_t(items.size());
+#pragma omp parallel num_threads(threads)
+    {
+        static thread_local Room<T> room;
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < n; i++) work(step, items[i], room);
+    }
+}
+
+}  // namespace
+
+extern "C" void kvedu_quantized_attention(int fp32, const void *q, void *out, const void *keys, const void *values, const void *k, const void *v,
+                                          int64_t k_row, int64_t v_row, const void *k_tail, const void *v_tail,
+                                          const int32_t *tables, const int64_t *rows, int64_t sequences,
+                                          int64_t table_width, int64_t heads, int64_t kv_heads, int64_t dim,
+                                          int64_t page_size, int64_t tail, int64_t residual, int64_t unit, int64_t window,
+                                          float scale, int threads) {
+    const auto run = [&](auto kind) {
+        using T = decltype(kind);
+        attend(Step<T>{(const T *)q, (T *)out, {(const Side *)keys, (const Side *)values}, {(const T *)k, (const T *)v},
+                       {(const T *)k_tail, (const T *)v_tail}, {k_row, v_row}, tables, rows, sequences, table_width, heads,
+                       kv_heads, dim, page_size, tail, residual, unit, window, scale * LOG2_E},
+               threads);
+    };
+    if (fp32)
+        run(float{});
+    else
+        run(uint16_t{});
+}
