@@ -1,0 +1,1 @@
+"""What a smaller cache costs: prediction, divergence from the full cache, and recall, over any cache."""
