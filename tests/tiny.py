@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
+from kvedu.caches.shared import cross_layer
 from kvedu.config import ModelConfig
+from kvedu.config_latent import LatentConfig
 from kvedu.model.transformer import Transformer
 from kvedu.rope_config import RopeConfig
 
@@ -23,6 +27,22 @@ def tiny_config(H: int = 4, K: int = 2, D: int = 8, L: int = 2, V: int = 97, **c
         rope=RopeConfig(dim=D, max_positions=256),
     )
     return ModelConfig(**(settings | changes))
+
+
+def with_latents(config: ModelConfig, absorbed: bool = True, **changes) -> ModelConfig:
+    """The same sizes with multi-head latent attention: latents of 12, 4 rotated elements, keys and values of other widths."""
+    widths = dict(width=12, rope_width=4, nope_width=6, value_width=5, query_width=10) | changes
+    latent = LatentConfig(**widths, absorbed=absorbed)
+    K, D, _ = latent.cached(config.H)
+    rope = replace(config.rope, dim=latent.rope_width)
+    return replace(config, family="deepseek_v3", latent=latent, n_kv_heads=K, head_dim=D, rope=rope)
+
+
+def with_sharing(config: ModelConfig, sharing: int = 2) -> ModelConfig:
+    """``sharing`` times the layers, of which each run reads its first one's keys: as many in a cache as before."""
+    L = config.L * sharing
+    windowed = config.windowed_layers and tuple(w for w in config.windowed_layers for _ in range(sharing))
+    return replace(config, n_layers=L, kv_source=cross_layer(L, sharing), windowed_layers=windowed)
 
 
 def tiny_model(config: ModelConfig | None = None, seed: int = 0, scale: float = 0.3) -> Transformer:

@@ -31,6 +31,23 @@ def make_qwen3(folder, *, shard=None, **overrides):
     return _make(transformers.Qwen3Config, folder, shard, {"head_dim": 16} | overrides)
 
 
+_LATENT = dict(
+    num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10, qk_rope_head_dim=8, qk_nope_head_dim=6, v_head_dim=5,
+    first_k_dense_replace=2, n_routed_experts=4, moe_intermediate_size=8,
+)
+
+
+def make_deepseek_v2(folder, *, shard=None, **overrides):
+    """DeepSeek-V2 with dense layers only: latents of 12, queries through a latent of 10, RoPE pairs side by side."""
+    return _make(transformers.DeepseekV2Config, folder, shard, _LATENT | overrides)
+
+
+def make_deepseek_v3(folder, *, shard=None, **overrides):
+    """DeepSeek-V3 with dense layers only; ``rope_interleave`` says how RoPE pairs lie."""
+    return _make(transformers.DeepseekV3Config, folder, shard, _LATENT | overrides)
+
+
+LATENT_MAKERS = {"deepseek_v2": make_deepseek_v2, "deepseek_v3": make_deepseek_v3}
 MAKERS = {"llama": make_llama, "mistral": make_mistral, "qwen2": make_qwen2, "qwen3": make_qwen3}
 
 

@@ -25,6 +25,8 @@ _HOME = {
     "WindowCache": "kvedu.caches.window",
     "StreamingCache": "kvedu.caches.streaming",
     "EvictingCache": "kvedu.caches.evicting",
+    "LatentCache": "kvedu.caches.latent",
+    "OffloadedCache": "kvedu.caches.offloaded",
     "HashReuse": "kvedu.caches.prefix_hash",
     "RadixReuse": "kvedu.caches.prefix_radix",
     "speculate": "kvedu.speculative.speculate",

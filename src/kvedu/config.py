@@ -89,6 +89,8 @@ class ModelConfig:
             raise ConfigError("qk_norm belongs to heads that have keys of their own, not to latent attention")
 
     def _check_sources(self, sources: tuple[int, ...]) -> None:
+        if self.latent is not None:
+            raise ConfigError("kv_source shares keys between layers, which kvedu does not do with latents")
         if len(sources) != self.n_layers:
             raise ConfigError(f"kv_source has {len(sources)} entries for {self.n_layers} layers")
         for layer, source in enumerate(sources):

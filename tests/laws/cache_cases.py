@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Callable
 
 import torch
@@ -11,7 +12,9 @@ from kvedu.caches.concat import ConcatCache
 from kvedu.caches.contract import Cache
 from kvedu.caches.evicting import EvictingCache
 from kvedu.caches.formats import float8, integer, rotated, with_apart
+from kvedu.caches.latent import LatentCache
 from kvedu.caches.none import NoCache
+from kvedu.caches.offloaded import OffloadedCache
 from kvedu.caches.paged import PagedCache
 from kvedu.caches.quantized import QuantizedCache
 from kvedu.caches.scores import h2o, random
@@ -19,7 +22,7 @@ from kvedu.caches.static import StaticCache
 from kvedu.caches.streaming import StreamingCache
 from kvedu.caches.window import WindowCache
 from kvedu.config import ModelConfig
-from tiny import tiny_config
+from tiny import tiny_config, with_latents, with_sharing
 
 CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
     "none": NoCache,
@@ -34,6 +37,13 @@ CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
         config, keys=with_apart(integer(4, 4), 1), values=integer(4, 8), apart=torch.ones(config.L, config.K, 1, dtype=torch.long)
     ),
     "fp8": lambda config: QuantizedCache(config, keys=float8("e4m3"), values=float8("e5m2", group=2, along="tokens")),
+    "latent": lambda config: LatentCache(with_latents(config)),
+    "latents in a window": lambda config: WindowCache(with_latents(config), window=3, sinks=2),
+    "latents, streaming": lambda config: StreamingCache(with_latents(config), window=3, sinks=2),
+    "offloaded": lambda config: OffloadedCache(config, max_sequences=6, max_length=64),
+    "offloaded to disk": lambda config: OffloadedCache(config, max_sequences=6, max_length=64, folder=tempfile.gettempdir()),
+    "concat, shared": lambda config: ConcatCache(with_sharing(config)),
+    "paged 4, shared": lambda config: PagedCache(with_sharing(config, 3), n_pages=96, page_size=4),
     "window": lambda config: WindowCache(config, window=4),
     "window, 2 sinks": lambda config: WindowCache(config, window=3, sinks=2),
     "streaming": lambda config: StreamingCache(config, window=3, sinks=2),
@@ -42,6 +52,12 @@ CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
     "kivi": lambda config: QuantizedCache.kivi(config, bits=2, group=4, residual=3),
 }
 
+
+
+def random_kv(config: ModelConfig, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Keys and values of ``n`` tokens; of latents the value is the last part of the key."""
+    k_NKD, v_NKD = (torch.randn(n, config.K, width, generator=generator) for width in (config.D, config.Dv))
+    return k_NKD, v_NKD if config.latent is None else k_NKD[..., config.latent.rope_width :]
 
 
 def keeping_to(*laws: str) -> list[str]:
@@ -60,7 +76,7 @@ def kv(config: ModelConfig, layer: int, tokens: list[int], positions: list[int])
         generator = torch.Generator().manual_seed(1_000_003 * token + 1_009 * position + layer)
         rows.append(torch.randn(2, config.K, config.D, generator=generator))
     both = torch.stack(rows) if rows else torch.zeros(0, 2, config.K, config.D)
-    return both[:, 0], both[:, 1]
+    return both[:, 0], both[:, 1] if config.latent is None else both[:, 0, :, config.latent.rope_width :]
 
 
 def feed(cache: Cache, tokens: dict[int, list[int]], parents: dict[int, list[int]] | None = None) -> None:

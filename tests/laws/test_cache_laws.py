@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cache_cases import CACHES, KEEPING, contents, feed, keeping_to, kv
+from cache_cases import CACHES, KEEPING, contents, feed, keeping_to, kv, random_kv
 from kvedu.analysis.memory import kv_cache_bytes
 from kvedu.errors import CacheError
 from kvedu.model.loops import greedy_cached, greedy_uncached
@@ -40,6 +40,7 @@ def test_attend_equals_reference_over_gather(name, heads, window):
     """
     config = tiny_config(*heads, sliding_window=window)
     cache = CACHES[name](config)
+    config = cache.config
     a, b, c = cache.add(), cache.add(), cache.add()
     steps = [({a: 5, b: 3}, None), ({b: 4, c: 7}, None), ({a: 1, b: 1, c: 1}, None), ({c: 1, a: 3}, None)]
     steps += [({a: 4, b: 2}, {a: [-1, 0, 0, 1]}), ({c: 1}, None), ({b: 1, c: 1}, None)]
@@ -47,8 +48,8 @@ def test_attend_equals_reference_over_gather(name, heads, window):
     for counts, parents in steps:
         N = sum(counts.values())
         with cache.step(counts, parents) as view:
-            for layer in range(config.L):
-                view.append(layer, *(torch.randn(N, config.K, config.D, generator=generator) for _ in "kv"))
+            for layer in range(cache.n_layers):
+                view.append(layer, *random_kv(config, N, generator))
                 q_NHD = torch.randn(N, config.H, config.D, generator=generator)
                 torch.testing.assert_close(view.attend(layer, q_NHD), view.attend_reference(layer, q_NHD), rtol=1e-4, atol=1e-5)
         if parents:  # only a chain can be continued: keep the tree's path 0-1-3
@@ -65,17 +66,17 @@ def test_the_strides_of_what_comes_do_not_matter(name):
     for apart in (False, True):
         cache, generator, seen = CACHES[name](config), torch.Generator().manual_seed(2), []
 
-        def numbers(n, heads):
-            x_NHD = torch.randn(n, heads, config.D, generator=generator)
+        def laid(x_NHD):
             return x_NHD.transpose(0, 1).contiguous().transpose(0, 1) if apart else x_NHD
 
         a, b = cache.add(), cache.add()
         for counts in ({a: 3}, {a: 1, b: 4}, {a: 2, b: 1}):
             n = sum(counts.values())
             with cache.step(counts) as view:
-                for layer in range(config.L):
-                    view.append(layer, numbers(n, config.K), numbers(n, config.K))
-                    seen.append(view.attend(layer, numbers(n, config.H)))
+                for layer in range(cache.n_layers):
+                    view.append(layer, *map(laid, random_kv(cache.config, n, generator)))
+                    q_NHD = torch.randn(n, cache.config.H, cache.config.D, generator=generator)
+                    seen.append(view.attend(layer, laid(q_NHD)))
         outs.append(torch.cat(seen))
     torch.testing.assert_close(outs[1], outs[0], rtol=1e-4, atol=1e-5)
 
@@ -83,13 +84,12 @@ def test_the_strides_of_what_comes_do_not_matter(name):
 @keeping_cache
 def test_bytes_equal_the_formula(name):
     """nbytes is the sum of the storages and what ``analysis.memory`` says of the tokens (or places) held."""
-    config = tiny_config()
-    cache = CACHES[name](config)
+    cache = CACHES[name](tiny_config())
     a, b = cache.add(), cache.add()
     feed(cache, {a: random_ids(7), b: random_ids(2)})
     feed(cache, {a: random_ids(1, seed=2)})
-    places = 384 if name == "static" or name.startswith("paged") else 10  # preallocated, or just the tokens held
-    assert cache.nbytes == kv_cache_bytes(config, places, bytes_per_element=4)
+    places = 384 if name.startswith(("static", "paged", "offloaded")) else 10  # preallocated, or just the tokens held
+    assert cache.nbytes == kv_cache_bytes(cache.config, places, bytes_per_element=4)
 
 
 @every_cache
@@ -277,8 +277,9 @@ def test_what_makes_no_sense_is_refused_before_anything_happens(name):
 @keeping_cache
 @pytest.mark.parametrize("heads", HEADS)
 def test_greedy_tokens_equal_the_loop_without_a_cache(name, heads):
-    model = tiny_model(tiny_config(*heads))
+    cache = CACHES[name](tiny_config(*heads))
+    model = tiny_model(cache.config)
     prompt = random_ids(9)
     wanted = greedy_uncached(model, prompt, 20)
     assert len(set(wanted)) > 3, "a constant output would prove nothing"
-    assert greedy_cached(model, prompt, 20, CACHES[name](model.config)) == wanted
+    assert greedy_cached(model, prompt, 20, cache) == wanted

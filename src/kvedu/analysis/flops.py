@@ -4,7 +4,7 @@ Conventions, everywhere in this room:
 
 - A multiply and an add are 2 FLOPs, so a matrix of p parameters costs 2 p per token.
 - Causal attention is counted exactly: a query that sees n keys costs 4 H D n (scores and the
-  weighted sum of values). ``causal=False`` counts the full T x (S + T) rectangle, which is what
+  weighted sum of values), or 2 H (D + Dv) n where values are not as wide as keys. ``causal=False`` counts the full T x (S + T) rectangle, which is what
   a kernel does that computes masked scores and throws them away.
 - Weights are read once per step, whatever the batch: that is why batching pays.
 - Keys and values are read once per step and sequence (one new token or many), new ones written once.
@@ -18,6 +18,7 @@ values, the KV cache's traffic), ``mlp`` and ``head`` (embedding rows and logits
 
 from __future__ import annotations
 
+from kvedu.analysis.shape import shape_of
 from kvedu.analysis.weights import matrix_parameters
 from kvedu.config import ModelConfig
 from kvedu.errors import KveduError
@@ -66,11 +67,13 @@ def prefill_cost(
         pairs += layers * (_causal_pairs(tokens, cached, window) if causal else tokens * (cached + tokens))
         keys_read += layers * (cached + tokens if window is None else min(cached + tokens, tokens + window - 1))
     logits = N if all_logits else batch
-    kv_token = 2 * config.K * config.D * kv_size
+    kv_token = shape_of(config).elements * kv_size
     return {
         "projections": Cost(2 * N * weights["projections"], size * weights["projections"]),
         "attention": Cost(
-            4 * batch * config.H * config.D * pairs, batch * keys_read * kv_token, N * config.L * kv_token
+            2 * batch * config.H * (config.D + config.Dv) * pairs,
+            batch * keys_read * kv_token,
+            N * len(config.kv_layers) * kv_token,
         ),
         "mlp": Cost(2 * N * weights["mlp"], size * weights["mlp"]),
         "head": Cost(2 * logits * weights["head"], size * (weights["head"] + N * config.M)),
@@ -152,8 +155,10 @@ def kv_projection_flops(config: ModelConfig, prompt: int, new: int, cached: bool
     """
     if prompt < 1 or new < 1:
         raise KveduError(f"a generation has at least 1 prompt token and 1 new one; got {prompt} and {new}")
+    if config.latent is not None:
+        raise KveduError("keys and values of a latent are not projected from the token alone; count parts with prefill_cost")
     projected = prompt + new - 1 if cached else new * prompt + new * (new - 1) // 2
-    return 2 * config.L * config.M * 2 * config.K * config.D * projected
+    return 2 * len(config.kv_layers) * config.M * 2 * config.K * config.D * projected
 
 
 def _window_groups(config: ModelConfig) -> tuple[tuple[int, int | None], ...]:

@@ -19,7 +19,8 @@ class AttentionShape:
     ``window`` is the number of keys that a query of a windowed layer sees, itself
     included; ``windowed_layers`` how many layers use it (None: all, if there is a window).
     ``latent`` and ``rope_width`` describe multi-head latent attention: per token and layer
-    one vector of latent + rope_width elements serves as key and as value.
+    one vector of latent + rope_width elements serves as key and as value. ``value_dim`` is the size of a value
+    where it is not that of a key. ``n_layers`` counts layers with keys and values of their own.
 
     Raises ``ConfigError`` when the numbers contradict each other.
     Source: DeepSeek-V2 (2024) for latents; their d_c is our Z (``latent``), their d_h^R our
@@ -39,6 +40,7 @@ class AttentionShape:
     windowed_layers: int | None = None
     latent: int | None = None
     rope_width: int = 0
+    value_dim: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("n_layers", "n_heads", "n_kv_heads", "head_dim"):
@@ -59,6 +61,8 @@ class AttentionShape:
             raise ConfigError(f"latent must be at least 1, or None for none, not {self.latent}")
         if self.rope_width < 0 or (self.rope_width and self.latent is None):
             raise ConfigError(f"rope_width {self.rope_width} belongs to a latent cache only, and is never negative")
+        if self.value_dim is not None and (self.value_dim < 1 or self.latent is not None):
+            raise ConfigError(f"value_dim {self.value_dim} is the size of stored values: at least 1, and none with a latent")
 
     @property
     def kind(self) -> str:
@@ -77,7 +81,7 @@ class AttentionShape:
         """
         if self.latent is not None:
             return ((1, self.latent + self.rope_width),)
-        return ((self.n_kv_heads, self.head_dim), (self.n_kv_heads, self.head_dim))
+        return ((self.n_kv_heads, self.head_dim), (self.n_kv_heads, self.value_dim or self.head_dim))
 
     @property
     def elements(self) -> int:
@@ -94,6 +98,9 @@ class AttentionShape:
 def shape_of(model: ModelConfig | AttentionShape) -> AttentionShape:
     """The attention shape of a config; a shape is returned as it is.
 
+    Layers that read another's keys are not counted; latents are, where attention is absorbed (written out, keys and
+    values of every head are what a cache holds).
+
     >>> from kvedu.rope_config import RopeConfig
     >>> config = ModelConfig(n_layers=30, width=576, n_heads=9, n_kv_heads=3, head_dim=64, mlp_width=1536,
     ...                      vocab_size=49152, max_positions=8192, rope=RopeConfig(64), tied=True)
@@ -102,13 +109,17 @@ def shape_of(model: ModelConfig | AttentionShape) -> AttentionShape:
     """
     if isinstance(model, AttentionShape):
         return model
-    windows = [model.window(layer) for layer in range(model.L)]
+    windows = [model.window(layer) for layer in model.kv_layers]
     windowed = sum(window is not None for window in windows)
+    absorbed = model.latent if model.latent is not None and model.latent.absorbed else None
     return AttentionShape(
-        n_layers=model.L,
+        n_layers=len(windows),
         n_heads=model.H,
         n_kv_heads=model.K,
         head_dim=model.D,
+        latent=absorbed and absorbed.width,
+        rope_width=absorbed.rope_width if absorbed else 0,
+        value_dim=model.Dv if absorbed is None and model.Dv != model.D else None,
         window=model.sliding_window if windowed else None,
         windowed_layers=windowed if windowed else None,
     )

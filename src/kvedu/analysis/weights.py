@@ -10,11 +10,27 @@ def matrix_parameters(config: ModelConfig) -> dict[str, int]:
     """Parameters of the matrices that every step multiplies by: q k v o, the MLP and the head.
 
     Attention: q M x HD, k and v M x KD, o HD x M. HD need not equal M (Qwen3-4B: 4,096 and 2,560).
+    A layer that reads another's keys has no k and v. Latent attention: see ``latent_parameters``.
     MLP: gate, up and down, 3 M F. A tied head is the embedding, used again. Biases and norms, below
     0.1 % of a model, are not matrices.
     """
     L, M, H, K, D = config.L, config.M, config.H, config.K, config.D
-    return {"projections": L * (2 * M * H * D + 2 * M * K * D), "mlp": L * 3 * M * config.F, "head": M * config.V}
+    projections = L * 2 * M * H * D + len(config.kv_layers) * 2 * M * K * D
+    if config.latent is not None:
+        projections = L * latent_parameters(config)
+    return {"projections": projections, "mlp": L * 3 * M * config.F, "head": M * config.V}
+
+
+def latent_parameters(config: ModelConfig) -> int:
+    """Matrix elements of one layer's latent attention: queries (through their own latent, if any), down, up, output.
+
+    q M x H (nope + R), or M x C and C x H (nope + R); down M x (Z + R); up Z x H nope and Z x H Dv; o H Dv x M.
+    """
+    latent, M, H = config.latent, config.M, config.H
+    q_rows, C = H * latent.query_key_width, latent.query_width
+    queries = M * q_rows if C is None else C * (M + q_rows)
+    up = latent.width * H * (latent.nope_width + latent.value_width)
+    return queries + M * (latent.width + latent.rope_width) + up + H * latent.value_width * M
 
 
 def weights_read(config: ModelConfig, bytes_per_element: int = 2) -> int:
@@ -34,15 +50,19 @@ def parameters(config: ModelConfig) -> dict[str, int]:
     {'embedding': 28311552, 'attention': 26542080, 'mlp': 79626240, 'norms': 35136, 'head': 0}
     """
     L, M, H, K, D, F, V = config.L, config.M, config.H, config.K, config.D, config.F, config.V
-    matrices = matrix_parameters(config)
-    attention_bias = ((H + 2 * K) * D if config.qkv_bias else 0) + (M if config.out_bias else 0)
+    matrices, latent, own = matrix_parameters(config), config.latent, len(config.kv_layers)
+    if latent is None:
+        biased, normed = L * H * D + own * 2 * K * D, (L + own) * D if config.qk_norm else 0
+    else:
+        C = latent.query_width or 0
+        biased, normed = L * (C + latent.width + latent.rope_width), L * (C + latent.width)
+    attention_bias = (biased if config.qkv_bias else 0) + (L * M if config.out_bias else 0)
     mlp_bias = 2 * F + M if config.mlp_bias else 0
-    norms = 2 * M + (2 * D if config.qk_norm else 0)
     return {
         "embedding": V * M,
-        "attention": matrices["projections"] + L * attention_bias,
+        "attention": matrices["projections"] + attention_bias,
         "mlp": matrices["mlp"] + L * mlp_bias,
-        "norms": L * norms + M,
+        "norms": L * 2 * M + normed + M,
         "head": 0 if config.tied else matrices["head"],
     }
 
@@ -73,7 +93,7 @@ def activation_bytes(
 
     N = batch x new_tokens. Assumed: nothing is kept for a backward pass, so one layer's worth is
     alive; the residual stream (N M) is alive throughout; and beside it the largest of
-    attention (normed input N M, q k v N (H + 2K) D, output N H D; with ``scores_stored`` also two
+    attention (normed input N M, q k v N (H + K) D + N K Dv, output N H Dv; with ``scores_stored`` also two
     copies of the scores, B H T (context + T), before and after softmax: the plain path, where a
     FlashAttention-like kernel keeps none),
     MLP (normed input, silu(gate), up and their product, N M + 3 N F) and
@@ -94,7 +114,7 @@ def activation_bytes(
     M, H, K, D, F, V = config.M, config.H, config.K, config.D, config.F, config.V
     N = batch * new_tokens
     scores = 2 * batch * H * new_tokens * (context + new_tokens) if scores_stored else 0
-    attention = N * (M + (2 * H + 2 * K) * D) + scores
+    attention = N * (M + (H + K) * (D + config.Dv)) + scores
     mlp = N * (M + 3 * F)
     head = (N if all_logits else batch) * (M + V)
     return bytes_per_element * (N * M + max(attention, mlp, head))

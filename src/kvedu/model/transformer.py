@@ -19,6 +19,7 @@ from kvedu.kernels.arena import Arena
 from kvedu.kernels.packed_linear import packing_pays
 from kvedu.kernels.panel_linear import PANEL
 from kvedu.model.attention import Attention
+from kvedu.model.attention_latent import LatentAttention
 from kvedu.model.layers import Linear, Mlp, RMSNorm
 
 
@@ -39,7 +40,7 @@ class Block(nn.Module):
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.attn_norm = RMSNorm(config.M, config.norm_eps)
-        self.attn = Attention(config, layer)
+        self.attn = Attention(config, layer) if config.latent is None else LatentAttention(config, layer)
         self.mlp_norm = RMSNorm(config.M, config.norm_eps)
         self.mlp = Mlp(config)
 

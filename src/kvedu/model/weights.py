@@ -18,6 +18,7 @@ from torch import Tensor
 
 from kvedu.config import ModelConfig
 from kvedu.errors import LoadError
+from kvedu.model.weights_latent import latent_rows
 
 Shape = tuple[int, ...]
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -28,10 +29,16 @@ _FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 @dataclass(frozen=True)
 class Part:
-    """One tensor of a checkpoint: its Hugging Face name and the shape it must have."""
+    """One tensor of a checkpoint: its Hugging Face name and the shape it must have; of its rows all, or these in this order."""
 
     name: str
     shape: Shape
+    rows: tuple[int, ...] | None = None
+
+    @property
+    def made(self) -> Shape:
+        """Shape of what it gives."""
+        return self.shape if self.rows is None else (len(self.rows), *self.shape[1:])
 
 
 def plan(config: ModelConfig) -> dict[str, tuple[Part, ...]]:
@@ -40,7 +47,6 @@ def plan(config: ModelConfig) -> dict[str, tuple[Part, ...]]:
     Biases follow the config. A tied head has no entry: it is the embedding.
     """
     M, F, V = config.M, config.F, config.V
-    q_rows, kv_rows = config.H * config.D, config.K * config.D
     made = {"embed.weight": (Part(EMBEDDING, (V, M)),), "norm.weight": (Part("model.norm.weight", (M,)),)}
     if not config.tied:
         made["head.weight"] = (Part(HEAD, (V, M)),)
@@ -56,20 +62,50 @@ def plan(config: ModelConfig) -> dict[str, tuple[Part, ...]]:
         made[f"{ours}.attn_norm.weight"] = (Part(f"{theirs}.input_layernorm.weight", (M,)),)
         made[f"{ours}.mlp_norm.weight"] = (Part(f"{theirs}.post_attention_layernorm.weight", (M,)),)
         attn, mlp = f"{theirs}.self_attn", f"{theirs}.mlp"
-        linear(f"{ours}.attn.qkv", attn, {"q_proj": q_rows, "k_proj": kv_rows, "v_proj": kv_rows}, M, config.qkv_bias)
-        linear(f"{ours}.attn.out", attn, {"o_proj": M}, q_rows, config.out_bias)
+        linear(f"{ours}.attn.out", attn, {"o_proj": M}, config.H * (config.D if config.latent is None else config.latent.value_width), config.out_bias)
         linear(f"{ours}.mlp.gate_up", mlp, {"gate_proj": F, "up_proj": F}, M, config.mlp_bias)
         linear(f"{ours}.mlp.down", mlp, {"down_proj": M}, F, config.mlp_bias)
+        if config.latent is not None:
+            made |= latent_plan(config, f"{ours}.attn", attn)
+            continue
+        heads = {"q_proj": config.H} | ({"k_proj": config.K, "v_proj": config.K} if config.reads_own(i) else {})
+        linear(f"{ours}.attn.qkv", attn, {name: n * config.D for name, n in heads.items()}, M, config.qkv_bias)
         if config.qk_norm:
-            for norm in ("q_norm", "k_norm"):
+            for norm in ("q_norm", "k_norm")[: 2 if config.reads_own(i) else 1]:
                 made[f"{ours}.attn.{norm}.weight"] = (Part(f"{attn}.{norm}.weight", (config.D,)),)
+    return made
+
+
+def latent_plan(config: ModelConfig, ours: str, theirs: str) -> dict[str, tuple[Part, ...]]:
+    """Latent attention of one layer: rows put where RoPE wants them, and one matrix for keys and values taken apart."""
+    latent, M, H = config.latent, config.M, config.H
+    rows, kv_rows = latent_rows(latent, H), H * (latent.nope_width + latent.value_width)
+    down_rows, q_in, made = latent.width + latent.rope_width, M, {}
+
+    def one(target: str, source: str, shape: Shape, rows: tuple[int, ...] | None = None) -> None:
+        made[f"{ours}.{target}"] = (Part(f"{theirs}.{source}", shape, rows),)
+
+    if latent.query_width is not None:
+        q_in = latent.query_width
+        one("q_down.weight", "q_a_proj.weight", (q_in, M))
+        one("q_norm.weight", "q_a_layernorm.weight", (q_in,))
+        if config.qkv_bias:
+            one("q_down.bias", "q_a_proj.bias", (q_in,))
+    q_name = "q_proj" if latent.query_width is None else "q_b_proj"
+    one("q.weight", f"{q_name}.weight", (H * latent.query_key_width, q_in), rows.queries)
+    one("kv_down.weight", "kv_a_proj_with_mqa.weight", (down_rows, M), rows.down)
+    if config.qkv_bias:
+        one("kv_down.bias", "kv_a_proj_with_mqa.bias", (down_rows,), rows.down)
+    one("kv_norm.weight", "kv_a_layernorm.weight", (latent.width,))
+    one("k_up.weight", "kv_b_proj.weight", (kv_rows, latent.width), rows.keys)
+    one("v_up.weight", "kv_b_proj.weight", (kv_rows, latent.width), rows.values)
     return made
 
 
 def state_shapes(config: ModelConfig) -> dict[str, Shape]:
     """Name and shape of every parameter that ``assemble`` makes."""
     return {
-        target: (sum(part.shape[0] for part in parts), *parts[0].shape[1:]) for target, parts in plan(config).items()
+        target: (sum(part.made[0] for part in parts), *parts[0].made[1:]) for target, parts in plan(config).items()
     }
 
 
@@ -119,12 +155,16 @@ def assemble(
             "set tie_word_embeddings to false in config.json if the head is meant"
         )
     def make(parts: tuple[Part, ...]) -> Tensor:
-        pieces = [converted(part.name, read(part.name), dtype) for part in parts]
+        pieces = [_chosen(part, converted(part.name, read(part.name), dtype)) for part in parts]
         return pieces[0].contiguous() if len(pieces) == 1 else torch.cat(pieces)
 
     made = plan(config)
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
         return dict(zip(made, pool.map(make, made.values())))
+
+
+def _chosen(part: Part, tensor: Tensor) -> Tensor:
+    return tensor if part.rows is None else tensor[torch.tensor(part.rows)]
 
 
 def converted(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
