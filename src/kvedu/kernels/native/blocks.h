@@ -130,6 +130,43 @@ uint64_t first64(int64_t n) { return n >= BLOCK ? ~uint64_t{0} : n <= 0 ? 0 : (u
 // Keys low .. high - 1 of a block, a bit for each.
 uint64_t between(int64_t low, int64_t high) { return first64(high) & ~first64(low); }
 
+// The scores of one row become weights, what was summed before shrinks by the factor that is given back.
+template <typename T>
+inline __attribute__((always_inline)) float soften(Scratch<T> &s, int64_t row, uint64_t sees, float scale, __m512 *score,
+                                                   __m512 *weight) {
+    __mmask16 seen[4];
+    for (int g = 0; g < 4; g++) {
+        seen[g] = __mmask16(sees >> 16 * g);
+        score[g] = _mm512_mask_mul_ps(_mm512_set1_ps(NEVER), seen[g], score[g], _mm512_set1_ps(scale));
+    }
+    const __m512 most = _mm512_max_ps(_mm512_max_ps(score[0], score[1]), _mm512_max_ps(score[2], score[3]));
+    const float old = s.top[row], top = std::max(old, _mm512_reduce_max_ps(most));
+    __m512 total = _mm512_setzero_ps();
+    for (int g = 0; g < 4; g++) {
+        weight[g] = _mm512_maskz_mov_ps(seen[g], exp2_16(_mm512_sub_ps(score[g], _mm512_set1_ps(top))));
+        total = _mm512_add_ps(total, weight[g]);
+    }
+    const float shrink = old == top ? 1.0f : _mm512_cvtss_f32(exp2_16(_mm512_set1_ps(old - top)));
+    s.top[row] = top;
+    s.total[row] = s.total[row] * shrink + _mm512_reduce_add_ps(total);
+    return shrink;
+}
+
+// Columns from .. to - 1 of the values, weighted by s.p, join the sums of R rows.
+template <int R, typename T>
+void weigh_all(Scratch<T> &s, int64_t row, int64_t width, int64_t from, int64_t to, const float *shrink, int n) {
+    for (int64_t d = from; d < to; d += 64) {
+        float *sums = s.sums.data() + row * width + d;
+        const T *v = s.v.data() + d * Kind<T>::STEP;
+        switch (std::min<int64_t>(to - d, 64) / 16) {
+            case 1: weigh<R, 1>(v, width, s.p.data(), sums, shrink, n); break;
+            case 2: weigh<R, 2>(v, width, s.p.data(), sums, shrink, n); break;
+            case 3: weigh<R, 3>(v, width, s.p.data(), sums, shrink, n); break;
+            default: weigh<R, 4>(v, width, s.p.data(), sums, shrink, n);
+        }
+    }
+}
+
 // R query rows meet one block of n keys; a bit of sees[r] for each key that row r may see.
 template <int R, typename T>
 void meet(Scratch<T> &s, int64_t row, int64_t dim, float scale, int n, const uint64_t *sees) {
@@ -149,33 +186,11 @@ void meet(Scratch<T> &s, int64_t row, int64_t dim, float scale, int n, const uin
     }
     float shrink[ROWS];
     for (int r = 0; r < R; r++) {
-        __mmask16 seen[4];
-        for (int g = 0; g < 4; g++) {
-            seen[g] = __mmask16(sees[r] >> 16 * g);
-            score[r][g] = _mm512_mask_mul_ps(_mm512_set1_ps(NEVER), seen[g], score[r][g], _mm512_set1_ps(scale));
-        }
-        const __m512 most = _mm512_max_ps(_mm512_max_ps(score[r][0], score[r][1]), _mm512_max_ps(score[r][2], score[r][3]));
-        const float old = s.top[row + r], top = std::max(old, _mm512_reduce_max_ps(most));
-        __m512 weight[4], total = _mm512_setzero_ps();
-        for (int g = 0; g < 4; g++) {
-            weight[g] = _mm512_maskz_mov_ps(seen[g], exp2_16(_mm512_sub_ps(score[r][g], _mm512_set1_ps(top))));
-            total = _mm512_add_ps(total, weight[g]);
-        }
-        shrink[r] = old == top ? 1.0f : _mm512_cvtss_f32(exp2_16(_mm512_set1_ps(old - top)));
-        s.top[row + r] = top;
-        s.total[row + r] = s.total[row + r] * shrink[r] + _mm512_reduce_add_ps(total);
+        __m512 weight[4];
+        shrink[r] = soften(s, row + r, sees[r], scale, score[r], weight);
         for (int g = 0; g < 4; g += 2) K::store32(s.p.data() + r * BLOCK + 16 * g, weight[g], weight[g + 1]);
     }
-    const int64_t width = padded(dim);
-    for (int64_t d = 0; d < width; d += 64) {
-        float *sums = s.sums.data() + row * width + d;
-        switch (std::min<int64_t>(width - d, 64) / 16) {
-            case 1: weigh<R, 1>(s.v.data() + d * K::STEP, width, s.p.data(), sums, shrink, n); break;
-            case 2: weigh<R, 2>(s.v.data() + d * K::STEP, width, s.p.data(), sums, shrink, n); break;
-            case 3: weigh<R, 3>(s.v.data() + d * K::STEP, width, s.p.data(), sums, shrink, n); break;
-            default: weigh<R, 4>(s.v.data() + d * K::STEP, width, s.p.data(), sums, shrink, n);
-        }
-    }
+    weigh_all<R>(s, row, padded(dim), 0, padded(dim), shrink, n);
 }
 
 }  // namespace

@@ -97,6 +97,59 @@ struct Floats5 {  // e5m2: the upper byte of fp16
     }
 };
 
+// 32 codes as numbers that bf16 holds exactly (an integer of 8 bits, an 8-bit float), not yet times their scale.
+template <typename Reader>
+struct Plain {
+    static void put(const uint8_t *run, int64_t i, float *to) {
+        _mm512_storeu_ps(to, Reader::load(run, i)), _mm512_storeu_ps(to + 16, Reader::load(run, i + 16));
+    }
+    static void put(const uint8_t *run, int64_t i, uint16_t *to) {
+        _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(Reader::load(run, i + 16), Reader::load(run, i)));
+    }
+};
+
+// The bf16 numbers of up to 32 codes, to be looked up.
+template <int BITS, bool SIGNED>
+__m512i table_of() {
+    alignas(64) uint16_t table[32] = {};
+    for (int code = 0; code < 1 << BITS; code++) {
+        const float x = float(SIGNED && code >> (BITS - 1) ? code - (1 << BITS) : code);
+        uint32_t bits;
+        std::memcpy(&bits, &x, 4);
+        table[code] = uint16_t(bits >> 16);
+    }
+    return _mm512_load_si512(table);
+}
+
+template <bool SIGNED>
+struct Plain<Integers<4, SIGNED>> {
+    static void put(const uint8_t *run, int64_t i, float *to) {
+        using Reader = Integers<4, SIGNED>;
+        _mm512_storeu_ps(to, Reader::load(run, i)), _mm512_storeu_ps(to + 16, Reader::load(run, i + 16));
+    }
+    static void put(const uint8_t *run, int64_t i, uint16_t *to) {
+        const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(run + i / 2)));
+        const __m512i codes = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
+        const __m512i low = _mm512_and_si512(codes, _mm512_set1_epi16(15));
+        _mm512_storeu_si512(to, _mm512_permutexvar_epi16(low, table_of<4, SIGNED>()));
+    }
+};
+
+template <bool SIGNED>
+struct Plain<Integers<2, SIGNED>> {
+    static void put(const uint8_t *run, int64_t i, float *to) {
+        using Reader = Integers<2, SIGNED>;
+        _mm512_storeu_ps(to, Reader::load(run, i)), _mm512_storeu_ps(to + 16, Reader::load(run, i + 16));
+    }
+    static void put(const uint8_t *run, int64_t i, uint16_t *to) {
+        const __m512i bytes = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)(run + i / 4)));
+        const __m512i two = _mm512_or_si512(bytes, _mm512_slli_epi64(bytes, 14));
+        const __m512i four = _mm512_or_si512(two, _mm512_slli_epi64(two, 28));
+        const __m512i low = _mm512_and_si512(four, _mm512_set1_epi16(3));
+        _mm512_storeu_si512(to, _mm512_permutexvar_epi16(low, table_of<2, SIGNED>()));
+    }
+};
+
 // Call f with the reader of this side's codes.
 template <typename F>
 void with_reader(const Side &s, F f) {

@@ -41,6 +41,40 @@ inline void put(uint16_t *to, __m512 x) { store16(to, x); }
 inline void put1(float *to, float x) { *to = x; }
 inline void put1(uint16_t *to, float x) { store16(to, _mm512_set1_ps(x), 1); }
 
+// Whether scales can wait: codes go to the registers as they are, and scores and weights are scaled instead.
+inline bool scales_wait(const Side &s, int64_t dim) {
+    return !s.along_tokens && !s.n_apart && dim % 32 == 0 && (!s.scale_kind || s.group % 16 == 0);
+}
+
+// Scales and zero points of a block's tokens, [group][64] each; none where numbers are whole already.
+struct Factors {
+    int64_t groups = 0;
+    bool zeros = false;
+    std::vector<float> scale, zero;
+};
+
+// Rows of n tokens' codes, and their scales apart.
+template <typename T, typename Reader>
+void codes_of_tokens(const Side &s, const int32_t *table, int64_t page_size, int64_t kv_heads, int64_t head, int64_t dim,
+                     int64_t key, int n, T *rows, Factors &factors, Reader) {
+    const int64_t bytes = s.bytes(dim), groups = s.groups(dim);
+    factors.groups = groups, factors.zeros = s.zero;
+    factors.scale.resize(groups * BLOCK), factors.zero.resize(groups * BLOCK);
+    int64_t page = key / page_size, offset = key - page * page_size;
+    for (int j = 0; j < n; j++, rows += dim) {
+        const int64_t at = (table[page] * page_size + offset) * kv_heads + head;
+        const uint8_t *run = s.codes + at * bytes;
+        for (int64_t d = 0; d < dim; d += 32) Plain<Reader>::put(run, d, rows + d);
+        for (int64_t g = 0; g < groups; g++) {
+            factors.scale[g * BLOCK + j] = number(s.scale, s.scale_kind, at * groups + g);
+            if (s.zero) factors.zero[g * BLOCK + j] = number(s.zero, s.scale_kind, at * groups + g);
+        }
+        if (++offset == page_size) page++, offset = 0;
+    }
+    for (int64_t g = 0; g < groups; g++)
+        for (int j = n; j < BLOCK; j++) factors.scale[g * BLOCK + j] = factors.zero[g * BLOCK + j] = 0.0f;
+}
+
 // Rows of n tokens whose vectors are coded one by one.
 template <typename T, typename Reader>
 void rows_of_tokens(const Side &s, const int32_t *table, int64_t page_size, int64_t kv_heads, int64_t head, int64_t dim,
@@ -102,11 +136,14 @@ void rows_of_groups(const Side &s, const int32_t *table, int64_t page_size, int6
 }
 
 template <typename T>
-void coded_rows(const Step<T> &s, int side, const Item &item, int64_t key, int n, T *rows) {
+void coded_rows(const Step<T> &s, int side, const Item &item, int64_t key, int n, T *rows, Factors &factors) {
     const Side &from = *s.sides[side];
     const int32_t *table = s.tables + item.sequence * s.table_width;
+    factors.groups = 0;
     with_reader(from, [&](auto reader) {
-        if (from.along_tokens)
+        if (scales_wait(from, s.dim))
+            codes_of_tokens(from, table, s.page_size, s.kv_heads, item.head, s.dim, key, n, rows, factors, reader);
+        else if (from.along_tokens)
             rows_of_groups(from, table, s.page_size, s.kv_heads, item.head, s.dim, key, n, rows, reader);
         else
             rows_of_tokens(from, table, s.page_size, s.kv_heads, item.head, s.dim, key, n, rows, reader);
@@ -149,7 +186,72 @@ inline __attribute__((always_inline)) void fetch(const Step<T> &s, const Item &i
 template <typename T>
 struct Room : Scratch<T> {
     std::vector<T> rows;
+    Factors keys, values;
+    std::vector<float> q_sums;  // of each query row, by group of the keys
 };
+
+// ``meet`` of blocks.h where scales have waited: scores are put together group by group, weights scaled for each.
+template <int R, typename T>
+void meet_codes(Room<T> &s, int64_t row, int64_t dim, float scale, int n, const uint64_t *sees) {
+    using K = Kind<T>;
+    const T *q = s.q.data() + row * dim;
+    const int64_t key_groups = std::max<int64_t>(1, s.keys.groups), key_group = dim / key_groups;
+    __m512 score[R][4];
+    for (int r = 0; r < R; r++)
+        for (int g = 0; g < 4; g++) score[r][g] = _mm512_setzero_ps();
+    for (int64_t z = 0; z < key_groups; z++) {
+        __m512 part[R][4];
+        for (int r = 0; r < R; r++)
+            for (int g = 0; g < 4; g++) part[r][g] = _mm512_setzero_ps();
+        for (int64_t d = z * key_group; d < (z + 1) * key_group; d += K::STEP) {
+            typename K::Vector keys[4];
+            for (int g = 0; g < 4; g++) keys[g] = K::load(s.k.data() + d * BLOCK + 16 * g * K::STEP);
+#pragma GCC unroll 4
+            for (int r = 0; r < R; r++) {
+                const auto both = K::spread(q + r * dim + d);
+                for (int g = 0; g < 4; g++) part[r][g] = K::add(part[r][g], keys[g], both);
+            }
+        }
+        for (int r = 0; r < R; r++)
+            for (int g = 0; g < 4; g++) {
+                if (!s.keys.groups) {
+                    score[r][g] = part[r][g];
+                    continue;
+                }
+                const int64_t at = z * BLOCK + 16 * g;
+                score[r][g] = _mm512_fmadd_ps(part[r][g], _mm512_loadu_ps(s.keys.scale.data() + at), score[r][g]);
+                if (s.keys.zeros)
+                    score[r][g] = _mm512_fmadd_ps(_mm512_loadu_ps(s.keys.zero.data() + at),
+                                                  _mm512_set1_ps(s.q_sums[(row + r) * key_groups + z]), score[r][g]);
+            }
+    }
+    float shrink[ROWS];
+    __m512 weight[R][4];
+    for (int r = 0; r < R; r++) shrink[r] = soften(s, row + r, sees[r], scale, score[r], weight[r]);
+    const int64_t value_groups = std::max<int64_t>(1, s.values.groups), value_group = dim / value_groups, width = padded(dim);
+    for (int64_t z = 0; z < value_groups; z++) {
+        float offset[R] = {};
+        for (int r = 0; r < R; r++) {
+            __m512 part[4], zeros = _mm512_setzero_ps();
+            for (int g = 0; g < 4; g++) {
+                const int64_t at = z * BLOCK + 16 * g;
+                part[g] = s.values.groups ? _mm512_mul_ps(weight[r][g], _mm512_loadu_ps(s.values.scale.data() + at)) : weight[r][g];
+                if (s.values.groups && s.values.zeros)
+                    zeros = _mm512_fmadd_ps(weight[r][g], _mm512_loadu_ps(s.values.zero.data() + at), zeros);
+            }
+            if (s.values.groups && s.values.zeros) offset[r] = _mm512_reduce_add_ps(zeros);
+            for (int g = 0; g < 4; g += 2) K::store32(s.p.data() + r * BLOCK + 16 * g, part[g], part[g + 1]);
+        }
+        const int64_t from = z * value_group, to = z + 1 == value_groups ? width : from + value_group;
+        weigh_all<R>(s, row, width, from, to, shrink, n);
+        if (s.values.groups && s.values.zeros)
+            for (int r = 0; r < R; r++)
+                for (int64_t d = from; d < to; d += 16) {
+                    float *sums = s.sums.data() + (row + r) * width + d;
+                    _mm512_storeu_ps(sums, _mm512_add_ps(_mm512_loadu_ps(sums), _mm512_set1_ps(offset[r])));
+                }
+    }
+}
 
 template <typename T>
 void work(const Step<T> &s, const Item &item, Room<T> &room) {
@@ -163,6 +265,12 @@ void work(const Step<T> &s, const Item &item, Room<T> &room) {
     };
     for (int64_t row = 0; row < rows; row += group)
         std::memcpy(room.q.data() + row * s.dim, s.q + index_of(row) * s.dim, group * s.dim * sizeof(T));
+    if (const int64_t groups = scales_wait(*s.sides[0], s.dim) ? s.sides[0]->groups(s.dim) : 0) {
+        const int64_t size = s.dim / groups;
+        room.q_sums.assign(rows * groups, 0.0f);
+        for (int64_t i = 0; i < rows * s.dim; i += 16)
+            room.q_sums[i / s.dim * groups + i % s.dim / size] += _mm512_reduce_add_ps(load16(room.q.data() + i));
+    }
     const int64_t first_exact = s.coded(start + item.from), last_coded = s.coded(end - 1);
     const int64_t oldest = s.window ? std::max<int64_t>(0, start + item.from + 1 - s.window) : 0;
     int64_t at[BLOCK];
@@ -178,29 +286,32 @@ void work(const Step<T> &s, const Item &item, Room<T> &room) {
             }
             if (!(any & first64(n))) continue;
             switch (count) {
-                case 1: meet<1>(room, row, s.dim, s.scale, n, seen); break;
-                case 2: meet<2>(room, row, s.dim, s.scale, n, seen); break;
-                case 3: meet<3>(room, row, s.dim, s.scale, n, seen); break;
-                default: meet<4>(room, row, s.dim, s.scale, n, seen);
+                case 1: meet_codes<1>(room, row, s.dim, s.scale, n, seen); break;
+                case 2: meet_codes<2>(room, row, s.dim, s.scale, n, seen); break;
+                case 3: meet_codes<3>(room, row, s.dim, s.scale, n, seen); break;
+                default: meet_codes<4>(room, row, s.dim, s.scale, n, seen);
             }
         }
     };
     const auto lay_out = [&](int n, auto fill) {
         for (int j = 0; j < BLOCK; j++) at[j] = j < n ? j * s.dim : -1;
-        fill(0, room.rows.data());
+        fill(0, room.rows.data(), room.keys);
         load_keys(room.rows.data(), at, s.dim, room.k.data());
-        fill(1, room.rows.data());
+        fill(1, room.rows.data(), room.values);
         load_values(room.rows.data(), at, s.dim, room.v.data());
     };
     for (int64_t key = oldest / BLOCK * BLOCK; key < end; key += BLOCK) {
         const int n = int(std::min<int64_t>(BLOCK, last_coded - key)), all = int(std::min<int64_t>(BLOCK, end - key));
         if (n > 0) {
             fetch(s, item, key + BLOCK, std::clamp<int64_t>(last_coded - key - BLOCK, 0, BLOCK));
-            lay_out(n, [&](int side, T *to) { coded_rows(s, side, item, key, n, to); });
+            lay_out(n, [&](int side, T *to, Factors &factors) { coded_rows(s, side, item, key, n, to, factors); });
             meet_rows(key, n, true);
         }
         if (key + all > first_exact) {
-            lay_out(all, [&](int side, T *to) { exact_rows(s, side, item, key, first_exact, all, to); });
+            lay_out(all, [&](int side, T *to, Factors &factors) {
+                factors.groups = 0;
+                exact_rows(s, side, item, key, first_exact, all, to);
+            });
             meet_rows(key, all, false);
         }
     }
