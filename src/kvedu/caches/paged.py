@@ -74,7 +74,11 @@ class PagedCache(Cache):
     ) -> None:
         super().__init__(config, **kwargs)
         self.tables = BlockTables(BlockPool(n_pages, page_size, reuse))
-        shape = (n_pages, page_size, config.K, config.D)
+        self._make_pages()
+
+    def _make_pages(self) -> None:
+        """Memory for all pages."""
+        shape = (self.n_blocks, self.page_size, self.config.K, self.config.D)
         self.k, self.v = (
             [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(self.n_layers)] for _ in "kv"
         )
