@@ -19,22 +19,29 @@ class DraftCache:
     The ids are compared with the text at the start of each round, so nothing has to be reported back: a rejected
     guess is taken away, and what is missing (the correction; after a round in which all guesses were right
     also the last of them, which was never run: C077) rides along with the round's first pass.
+    ``shorter`` allows a model with fewer positions than the target, which guesses nothing beyond them (C080).
     """
 
-    def __init__(self, model: Transformer, cache: Cache | None = None) -> None:
-        self.model = model
+    def __init__(self, model: Transformer, cache: Cache | None = None, *, shorter: bool = False) -> None:
+        self.model, self.shorter = model, shorter
         self.cache = ConcatCache(model.config, dtype=model.dtype, device=model.device) if cache is None else cache
         if reason := self.cache.exceptions.get("keeps every token"):
             raise RequestError(f"{type(self.cache).__name__} cannot take back rejected tokens: {reason}; use another cache")
         self._held: dict[Hashable, tuple[int, list[int]]] = {}
 
     def check(self, target: Transformer) -> None:
-        """Refuse a target whose token ids mean something else. Raises ``RequestError`` with the numbers."""
+        """Refuse a target whose token ids mean something else, or whose texts may outgrow the draft. Raises ``RequestError``."""
         ours, theirs = self.model.config.V, target.config.V
         if ours != theirs:
             raise RequestError(
                 f"the draft has a vocabulary of {ours} tokens, the target one of {theirs}; guesses are token ids, so both "
                 "must share one tokenizer"
+            )
+        most, wanted = self.model.config.max_positions, target.config.max_positions
+        if most < wanted and not self.shorter:
+            raise RequestError(
+                f"the draft has {most} positions, the target {wanted}: in texts longer than {most} tokens it would guess "
+                "nothing and only the clock would tell. Say shorter=True if texts stay short, or plain decoding there is wanted"
             )
         mine, other = self.model.tokenizer, target.tokenizer
         if mine is not None and other is not None and mine is not other:

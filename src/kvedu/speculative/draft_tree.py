@@ -40,13 +40,18 @@ class DraftTree(Proposer):
     within the cache contract; the passes are few and wide.
     Trees of drawn tokens: SpecInfer (Miao et al. 2024, 2305.09781); the static shape: Medusa (2401.10774), Sequoia (2402.12374).
 
+    A draft with fewer positions than the target is refused unless ``shorter`` allows it, as in ``DraftModel``.
+
     Raises ``RequestError`` for no widths, widths below 1, or a cache that cannot forget.
     """
 
-    def __init__(self, model: Transformer, widths: Sequence[int] = (3, 2, 1), cache: Cache | None = None) -> None:
+    def __init__(
+        self, model: Transformer, widths: Sequence[int] = (3, 2, 1), cache: Cache | None = None, *, shorter: bool = False
+    ) -> None:
         if not widths or min(widths) < 1:
             raise RequestError(f"widths are children per node, 1 or more at each depth; got {list(widths)}")
-        self.widths, self.draft = tuple(widths), DraftCache(model, cache)
+        self.widths, self.deepest = tuple(widths), len(widths)
+        self.draft = DraftCache(model, cache, shorter=shorter)
 
     @property
     def nodes(self) -> int:

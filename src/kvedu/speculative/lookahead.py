@@ -38,10 +38,12 @@ class Lookahead(Proposer):
     Raises ``RequestError`` for a window without columns, n below 2, or less than no guesses.
     """
 
+    whole = True
+
     def __init__(self, width: int = 5, n: int = 4, guesses: int = 5) -> None:
         if width < 1 or n < 2 or guesses < 0:
             raise RequestError(f"a window has 1 column or more, n is 2 or more, guesses 0 or more; got {width}, {n}, {guesses}")
-        self.width, self.n, self.guesses = width, n, guesses
+        self.width, self.n, self.guesses, self.deepest = width, n, guesses, width + n - 2
         self._texts: dict[Hashable, _Text] = {}
 
     def propose(self, asks: Sequence[Ask]) -> list[TokenTree]:

@@ -40,7 +40,7 @@ class NGram(Proposer):
     def __init__(self, k: int = 8, longest: int = 3, shortest: int = 1) -> None:
         if k < 1 or not 1 <= shortest <= longest:
             raise RequestError(f"k must be 1 or more and 1 <= shortest <= longest; got k {k}, shortest {shortest}, longest {longest}")
-        self.k, self.sizes = k, range(shortest, longest + 1)
+        self.k, self.deepest, self.sizes = k, k, range(shortest, longest + 1)
         self._texts: dict[Hashable, _Index] = {}
 
     def propose(self, asks: Sequence[Ask]) -> list[TokenTree]:

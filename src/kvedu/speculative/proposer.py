@@ -37,6 +37,11 @@ class Proposer(ABC):
     because it looks unlikely changes what the rest was drawn from). Chosen ones may be left out at will.
     """
 
+    deepest: int | None = None
+    """Depth that its trees never exceed; None where it does not say. Who chooses depths looks no further."""
+    whole: bool = False
+    """Whether a tree that is cut short of ``deepest`` is of no use."""
+
     def check(self, target: Transformer) -> None:
         """Refuse a target that this proposer cannot draft for. Raises ``RequestError`` with the numbers that disagree."""
 
