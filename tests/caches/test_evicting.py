@@ -6,19 +6,26 @@ import pytest
 import torch
 
 from cache_cases import feed, kv
-from kvedu.analysis.eviction import evidence_bytes
+from kvedu.analysis.eviction import evidence_bytes, pyramid_budgets
 from kvedu.analysis.memory import kv_cache_bytes
+from kvedu.analysis.shape import AttentionShape
 from kvedu.caches.concat import ConcatCache
 from kvedu.caches.evicting import EvictingCache
-from kvedu.caches.scores import ALL, Held, h2o, key_norm, random, recent, snapkv, tova, watches
+from kvedu.caches.scores import ALL, Held, expected_attention, h2o, key_norm, random, recent, snapkv, tova, watches
 from kvedu.caches.window import WindowCache
-from kvedu.errors import CacheError
+from kvedu.caches.formats import float8, integer, rotated, with_apart
+from kvedu.errors import CacheError, KveduError
+from kvedu.kernels.codes import decode, encode
+from kvedu.kernels.rope import rotate_reference
 from kvedu.model.loops import greedy_cached, greedy_uncached
 from test_cache_laws import HEADS
 from test_memory_math import held
 from tiny import random_ids, tiny_config, tiny_model
 
-POLICIES = {"h2o": h2o, "tova": tova, "snapkv": snapkv, "key norm": key_norm, "random": random, "recent": recent}
+expected = expected_attention(tiny_config().rope, future=64)
+POLICIES = {
+    "h2o": h2o, "tova": tova, "snapkv": snapkv, "key norm": key_norm, "random": random, "recent": recent, "expected": expected,
+}  # fmt: skip
 every_policy = pytest.mark.parametrize("score", POLICIES.values(), ids=POLICIES)
 
 
@@ -85,7 +92,7 @@ def test_each_head_keeps_what_a_list_would(watched, steps):
             wanted = by_hand(drawn, 7, 1, 2, cut, config, layer, head)
             assert cache.positions(seq, layer)[:, head].tolist() == wanted
             chosen.append(tuple(wanted))
-            now = cache._held[seq, layer]
+            now = cache.held(seq, layer)
             k, v = kv(config, layer, [tokens[i] for i in wanted], wanted)
             assert torch.equal(now.k_SKD[:, head], k[:, head]) and torch.equal(now.v_SKD[:, head], v[:, head])
     assert len(set(chosen)) > 1, "heads choose for themselves"
@@ -139,7 +146,11 @@ def test_constant_memory_to_the_byte(score):
         attended(cache, a, random_ids(n, seed=n))
         sizes = [min(cache.seen(seq), 20) for seq in (a, b)]
         queries = abs(cache.queries)
-        wanted = sum(kv_cache_bytes(config, cache.seen(s), held=20) + evidence_bytes(config, n, queries) for s, n in zip((a, b), sizes))
+        moments = cache.wants_moments
+        wanted = sum(
+            kv_cache_bytes(config, cache.seen(s), held=20) + evidence_bytes(config, n, queries, moments=moments)
+            for s, n in zip((a, b), sizes)
+        )
         assert cache.nbytes == held(cache) == wanted
     assert cache.length(a) == 20 and cache.seen(a) == 77
     assert (cache.positions(a, 1)[:2] == torch.tensor([[0], [1]])).all() and (cache.positions(a, 1)[-4:, 0] == torch.arange(73, 77)).all()
@@ -155,7 +166,7 @@ def test_queries_in_blocks_are_noted_whole(monkeypatch):
             cache = EvictingCache(tiny_config(), budget=6, score=watches(queries)(lambda h: h.attention_QSK.sum(0)))
             seq = cache.add()
             out = attended(cache, seq, random_ids(20))
-            outs.append((torch.stack(out), cache._held[seq, 1].weights_QSK, cache.positions(seq, 1)))
+            outs.append((torch.stack(out), cache.held(seq, 1).weights_QSK, cache.positions(seq, 1)))
     for small, large in zip(outs[:3], outs[3:]):
         assert all(torch.allclose(a.float(), b.float(), atol=1e-5) for a, b in zip(small, large))
 
@@ -170,7 +181,7 @@ def test_a_tree_is_judged_when_its_path_is_known():
     feed(cache, {chain: [*random_ids(9), 10, 12, 13]})
     assert cache.length(seq) == 6 and cache.seen(seq) == cache.seen(chain) == 12
     for layer in range(2):
-        assert all(torch.equal(a, b) for a, b in zip(cache._held[seq, layer], cache._held[chain, layer]))
+        assert all(torch.equal(a, b) for a, b in zip(cache.held(seq, layer)[:4], cache.held(chain, layer)[:4]))
 
 
 def test_what_was_evicted_does_not_come_back():
@@ -196,14 +207,14 @@ def test_a_failing_step_evicts_nothing(score):
     cache = EvictingCache(tiny_config(), budget=6, score=score)
     seq = cache.add()
     attended(cache, seq, random_ids(9))
-    before, positions = [[x.clone() for x in cache._held[seq, layer]] for layer in range(2)], list(cache._positions[seq])
+    before, positions = [[x.clone() for x in cache.held(seq, layer)[:4]] for layer in range(2)], list(cache._positions[seq])
     with pytest.raises(RuntimeError), cache.step({seq: 3}) as view:
         view.append(0, *kv(cache.config, 0, [1, 2, 3], [9, 10, 11]))
         view.attend(0, torch.ones(3, 4, 8))
         raise RuntimeError
     assert cache._positions[seq] == positions
     for layer in range(2):
-        assert all(torch.equal(a, b) for a, b in zip(before[layer], cache._held[seq, layer], strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(before[layer], cache.held(seq, layer)[:4], strict=True))
 
 
 def test_attention_over_evicted_text_is_attention_over_what_is_left():
@@ -231,9 +242,21 @@ def needs_attention(held: Held) -> torch.Tensor:
     return held.attention_QSK.sum(0)
 
 
+def asks_for_queries(held: Held) -> torch.Tensor:
+    return held.queries.mean_KGD.sum() + held.positions_SK
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
+        ({"score": asks_for_queries}, "asks what queries are like, but the cache keeps no sums.*@wants_moments"),
+        ({"budget": [8, 4], "sinks": 4}, "a budget of layer 1 of 4 tokens cannot hold 4 sinks and the last 1; give at least 5"),
+        ({"budget": [8, [8, 2]], "sinks": 2}, "a budget of layer 1 of 2 tokens cannot hold 2 sinks"),
+        ({"budget": [8, 8, 8]}, "3 budgets for 2 layers"),
+        ({"budget": [8, [8, 8, 8]]}, "3 budgets for the 2 KV heads of layer 1"),
+        ({"keys": integer(4, 4, "tokens")}, "a group of 4 tokens shares a scale, and eviction takes single tokens out of it"),
+        ({"values": with_apart(integer(4, 4), 1)}, "channels set apart are not kept"),
+        ({"values": integer(4, 3)}, "groups of 3 do not divide a head of 8"),
         ({"budget": 4, "sinks": 4}, "cannot hold 4 sinks and the last 1; give at least 5"),
         ({"recent": 0}, "at least 1; got 0 and 0"),
         ({"sinks": -1}, "at least 1; got -1 and 1"),
@@ -245,3 +268,146 @@ def test_refused_at_construction(changes, message):
     """One clear error each, before a token has come."""
     with pytest.raises(CacheError, match=message):
         EvictingCache(tiny_config(), **({"budget": 8, "score": recent} | changes))
+
+
+@pytest.mark.parametrize("score", [h2o, recent, snapkv], ids=["h2o", "recent", "snapkv"])
+def test_budgets_of_their_own_are_each_a_cache_of_its_own(score):
+    """Per layer and head: each head keeps what it would keep where all heads had its budget; a layer attends over just these."""
+    config, budgets = tiny_config(H=6, K=3, L=3), [[5, 9, 5], [7, 7, 7], [12, 6, 30]]
+    mixed, sizes = EvictingCache(config, budget=budgets, score=score, sinks=1, recent=2), sorted({b for row in budgets for b in row})
+    alone = {size: EvictingCache(config, budget=size, score=score, sinks=1, recent=2) for size in sizes}
+    seqs, m, start = {size: cache.add() for size, cache in alone.items()}, mixed.add(), 0
+    for n in (4, 10, 1, 1, 6, 1):
+        tokens = random_ids(n, seed=start)
+        got = attended(mixed, m, tokens)
+        wanted = {size: attended(alone[size], seqs[size], tokens) for size in sizes}
+        for layer, row in enumerate(budgets):
+            for head, size in enumerate(row):
+                group = slice(2 * head, 2 * head + 2)
+                torch.testing.assert_close(got[layer][:, group], wanted[size][layer][:, group], rtol=1e-4, atol=1e-5)
+                own = [p for p in mixed.positions(m, layer)[:, head].tolist() if p >= 0]
+                assert own == alone[size].positions(seqs[size], layer)[:, head].tolist()
+        start += n
+    assert mixed.length(m) == 23 and mixed.seen(m) == 23 and mixed.budget == 30
+    assert [[part.budget for part in mixed.parts_in(layer)] for layer in range(3)] == [[5, 9], [7], [12, 6, 30]]
+
+
+def test_bytes_of_budgets_of_their_own():
+    """What is stored is what each head may hold: smaller budgets are smaller in memory, to the byte."""
+    config, budgets = tiny_config(H=6, K=3, L=2), [[5, 9, 5], 12]
+    cache = EvictingCache(config, budget=budgets, score=h2o, recent=2)
+    seq = cache.add()
+    for n in (20, 1, 1):
+        attended(cache, seq, random_ids(n, seed=n))
+    sizes = [5, 9, 5, 12, 12, 12]
+    head = AttentionShape(n_layers=1, n_heads=2, n_kv_heads=1, head_dim=8)
+    wanted = sum(kv_cache_bytes(head, size, bytes_per_element=4) + evidence_bytes(head, size, 1) for size in sizes)
+    assert cache.nbytes == held(cache) == wanted
+    assert cache.length(seq) == 12
+
+
+def test_a_life_with_budgets_of_their_own():
+    """Trees, forks, failures and cuts where layers hold different numbers of tokens."""
+    config = tiny_config(L=2)
+    cache = EvictingCache(config, budget=[4, [9, 6]], score=recent, sinks=1, recent=2)
+    seq, chain = cache.add(), cache.add()
+    feed(cache, {seq: random_ids(8)})
+    with pytest.raises(CacheError, match="evicted some"):
+        cache.truncate(seq, 6)
+    feed(cache, {seq: [10, 11, 12, 13]}, parents={seq: [-1, 0, 0, 2]})
+    before = [cache.positions(seq, layer).clone() for layer in range(2)]
+    with pytest.raises(RuntimeError), cache.step({seq: 2}) as view:
+        view.append(0, *kv(config, 0, [1, 2], [11, 12]))
+        raise RuntimeError
+    assert all(torch.equal(a, cache.positions(seq, layer)) for layer, a in enumerate(before))
+    n = cache.length(seq)
+    cache.keep(seq, [*range(n - 4), n - 4, n - 2, n - 1])
+    feed(cache, {chain: [*random_ids(8), 10, 12, 13]})
+    twin = cache.fork(seq)
+    feed(cache, {twin: [3], chain: [3], seq: [5]})
+    for layer in range(2):
+        assert torch.equal(cache.positions(twin, layer), cache.positions(chain, layer))
+        assert all(torch.equal(a, b) for a, b in zip(cache._read(layer, twin, 9), cache._read(layer, chain, 9)))
+    assert cache.positions(seq, 1).tolist()[0] == [0, -1] and cache.positions(seq, 0).tolist() == [[0, 0], [9, 9], [10, 10], [11, 11]]
+    cache.truncate(seq, 0)
+    assert cache.length(seq) == 0 and len(cache.positions(seq, 1)) == 0
+    for s in (twin, chain, seq):
+        cache.free(s)
+    assert cache.nbytes == 0
+
+
+def test_pyramid():
+    """Equal steps down, the sum to the token, the last layer at mean / beta; a cache takes them as they are."""
+    for L, mean, beta in [(30, 96, 20), (5, 100, 2), (2, 7, 20), (4, 5, 1)]:
+        budgets = pyramid_budgets(L, mean, beta)
+        assert sum(budgets) == L * mean and list(budgets) == sorted(budgets, reverse=True)
+        last = max(mean / beta, 1)
+        assert all(abs(size - (2 * mean - last - 2 * (mean - last) * i / (L - 1))) <= 1 for i, size in enumerate(budgets))
+    assert pyramid_budgets(1, 7) == (7,) and pyramid_budgets(30, 96)[-1] == 5 and pyramid_budgets(30, 64, least=12)[-1] == 12
+    for wrong in ((0, 5), (4, 0), (4, 5, 0.5)):
+        with pytest.raises(KveduError, match="a pyramid has layers"):
+            pyramid_budgets(*wrong)
+    cache = EvictingCache(tiny_config(L=3), budget=pyramid_budgets(3, 8, 4), score=h2o)
+    seq = cache.add()
+    attended(cache, seq, random_ids(30))
+    assert [len(cache.positions(seq, layer)) for layer in range(3)] == [14, 8, 2]
+
+
+FORMATS = {
+    "int8": (integer(8, 4), integer(8, 8)), "int4 keys": (integer(4, 8, symmetric=True), None),
+    "fp8 and rotated int4": (float8(), rotated(integer(4, 4))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("formats", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("budget", [6, [5, [6, 9]]], ids=str)
+def test_what_is_kept_can_be_codes(formats, budget):
+    """Every token that is held is the rounding of what came, once and not again, and takes the bytes of its format."""
+    config = tiny_config(H=4, K=2)
+    keys, values = formats
+    cache = EvictingCache(config, budget=budget, score=h2o, recent=2, keys=keys, values=values)
+    seq, tokens = cache.add(), random_ids(26)
+    for start, stop in [(0, 4), (4, 15), *((i, i + 1) for i in range(15, 26))]:
+        attended(cache, seq, tokens[start:stop])
+    for layer in range(2):
+        positions_SK = cache.positions(seq, layer)
+        for got, side, which in zip(cache._read(layer, seq, 99), formats, (0, 1)):
+            for head in range(2):
+                where = [p for p in positions_SK[:, head].tolist() if p >= 0]
+                came = kv(config, layer, [tokens[p] for p in where], where)[which]
+                wanted = came if side is None else decode(encode(came, side), side, 8)
+                assert torch.equal(got[len(got) - len(where) :, head], wanted[:, head])
+    head = AttentionShape(n_layers=1, n_heads=2, n_kv_heads=1, head_dim=8)
+    sizes = [6] * 4 if budget == 6 else [5, 5, 6, 9]
+    sized = {name: side and side.sized for name, side in zip(("keys", "values"), formats)}
+    wanted = sum(kv_cache_bytes(head, n, bytes_per_element=4, **sized) + evidence_bytes(head, n, 1) for n in sizes)
+    assert cache.nbytes == held(cache) == wanted
+
+
+def test_expected_attention_is_the_mean_over_queries_to_come():
+    """Against the paper's formula in plain steps: each place's rotation as a matrix, their mean, mean and covariance through it."""
+    config = tiny_config(H=4, K=2, L=1)
+    generator = torch.Generator().manual_seed(3)
+    plain_NHD = torch.randn(20, 4, 8, generator=generator) + 0.5
+    cache, future = EvictingCache(config, budget=50, score=expected_attention(config.rope, future=5, epsilon=0.02)), 5
+    seq, start = cache.add(), 0
+    for n in (12, 1, 7):
+        with cache.step({seq: n}) as view:
+            q, k = view.rotate(plain_NHD[start : start + n], torch.randn(n, 2, 8, generator=generator))
+            view.append(0, k, torch.randn(n, 2, 8, generator=generator))
+            view.attend(0, q)
+        start += n
+    now = cache._kept[seq, cache.parts[0]]
+    torch.testing.assert_close(now.moments.mean_KGD.flatten(0, 1), plain_NHD.mean(0), rtol=1e-4, atol=1e-5)
+    eye_DD = torch.eye(8)[:, None]
+    turn_DD = torch.stack([rotate_reference(eye_DD, torch.full((8,), p), config.rope)[:, 0].T for p in range(20, 20 + future)]).mean(0)
+    shown, got_SK = cache.held(seq, 0), cache.score(cache.held(seq, 0))
+    for head in range(2):
+        k_SD, drawn = shown.k_SKD[:, head], []
+        for h in (2 * head, 2 * head + 1):
+            mean, cov = turn_DD @ plain_NHD[:, h].mean(0), turn_DD @ torch.cov(plain_NHD[:, h].T, correction=0) @ turn_DD.T
+            drawn.append(torch.softmax(k_SD @ mean / 8**0.5 + ((k_SD @ cov) * k_SD).sum(-1) / 16, 0))
+        wanted_S = (torch.stack(drawn).mean(0) + 0.02) * shown.v_SKD[:, head].norm(dim=-1)
+        torch.testing.assert_close(got_SK[:, head], wanted_S, rtol=1e-3, atol=1e-5)
+    with pytest.raises(CacheError, match="0 queries to come"):
+        expected_attention(config.rope, future=0)

@@ -13,16 +13,34 @@ from kvedu.caches.contract import Cache
 from kvedu.caches.evicting import EvictingCache
 from kvedu.caches.formats import float8, integer, rotated, with_apart
 from kvedu.caches.latent import LatentCache
+from kvedu.caches.low_rank import Basis, LowRankCache
 from kvedu.caches.none import NoCache
 from kvedu.caches.offloaded import OffloadedCache
+from kvedu.caches.kv_format import KVFormat
 from kvedu.caches.paged import PagedCache
+from kvedu.caches.paged_quantized import PagedQuantizedCache
 from kvedu.caches.quantized import QuantizedCache
-from kvedu.caches.scores import h2o, random
+from kvedu.caches.scores import expected_attention, h2o, random, snapkv
 from kvedu.caches.static import StaticCache
 from kvedu.caches.streaming import StreamingCache
 from kvedu.caches.window import WindowCache
 from kvedu.config import ModelConfig
 from tiny import tiny_config, with_latents, with_sharing
+
+def uneven(config: ModelConfig) -> list[list[int]]:
+    """A budget for each KV head of each layer, no two neighbors alike."""
+    return [[4 + (layer + 2 * head) % 5 for head in range(config.K)] for layer in range(config.L)]
+
+
+def some_bases(config: ModelConfig) -> list[Basis]:
+    """Latents of 10 elements that keep a part of every key and value."""
+    X, generator = config.K * (config.D + config.Dv), torch.Generator().manual_seed(4)
+    bases = []
+    for _ in range(config.L):
+        down_XZ = torch.linalg.qr(torch.randn(X, 10, generator=generator))[0]
+        bases.append(Basis(down_XZ, down_XZ.T.contiguous(), torch.randn(X, generator=generator)))
+    return bases
+
 
 CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
     "none": NoCache,
@@ -42,13 +60,27 @@ CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
     "latents, streaming": lambda config: StreamingCache(with_latents(config), window=3, sinks=2),
     "offloaded": lambda config: OffloadedCache(config, max_sequences=6, max_length=64),
     "offloaded to disk": lambda config: OffloadedCache(config, max_sequences=6, max_length=64, folder=tempfile.gettempdir()),
+    "low rank": lambda config: LowRankCache(config, bases=some_bases(config)),
     "concat, shared": lambda config: ConcatCache(with_sharing(config)),
     "paged 4, shared": lambda config: PagedCache(with_sharing(config, 3), n_pages=96, page_size=4),
+    "paged int8": lambda config: PagedQuantizedCache(
+        config, n_pages=96, page_size=4, format=KVFormat(integer(8, 4), integer(8, 8, symmetric=True))
+    ),
+    "paged int4, tail": lambda config: PagedQuantizedCache(
+        config, n_pages=96, page_size=4, max_sequences=7, format=KVFormat(integer(4, 4, "tokens"), rotated(integer(4, 4)), residual=3)
+    ),
+    "paged fp8, decoded": lambda config: PagedQuantizedCache(
+        config, n_pages=24, page_size=16, fused=False, max_sequences=7, format=KVFormat(rotated(float8()), float8("e5m2", 2, "tokens"))
+    ),
     "window": lambda config: WindowCache(config, window=4),
     "window, 2 sinks": lambda config: WindowCache(config, window=3, sinks=2),
     "streaming": lambda config: StreamingCache(config, window=3, sinks=2),
     "evicting": lambda config: EvictingCache(config, budget=6, score=h2o, sinks=1, recent=2),
     "evicting, no attention": lambda config: EvictingCache(config, budget=5, score=random),
+    "evicting, budgets": lambda config: EvictingCache(config, budget=uneven(config), score=h2o, recent=2),
+    "evicting, codes": lambda config: EvictingCache(config, budget=6, score=h2o, keys=integer(8, 4), values=integer(4, 8)),
+    "evicting, expected": lambda config: EvictingCache(config, budget=6, score=expected_attention(config.rope, 8)),
+    "evicting latents": lambda config: EvictingCache(with_latents(config), budget=6, score=snapkv),
     "kivi": lambda config: QuantizedCache.kivi(config, bits=2, group=4, residual=3),
 }
 
@@ -67,6 +99,9 @@ def keeping_to(*laws: str) -> list[str]:
 
 KEEPING = keeping_to("keeps every token", "keeps exact values")
 """Caches that hold exactly what they were given."""
+
+PLAIN = [name for name in KEEPING if CACHES[name](tiny_config()).config == tiny_config()]
+"""Of these the ones that serve a model as it comes; the others' cases are of models with latents or shared layers."""
 
 
 def kv(config: ModelConfig, layer: int, tokens: list[int], positions: list[int]) -> tuple[Tensor, Tensor]:

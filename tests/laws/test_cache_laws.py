@@ -131,9 +131,10 @@ def test_any_chunking_gives_the_state_of_one_step(name, data):
     feed(cache, {whole: tokens})
     for start, stop in zip(cuts, cuts[1:]):
         feed(cache, {parts: tokens[start:stop]})
+    same = torch.allclose if "same bits in any chunking" in cache.exceptions else torch.equal
     for layer in range(cache.n_layers):
         for got, wanted in zip(contents(cache, parts, layer), contents(cache, whole, layer)):
-            assert torch.equal(got, wanted)
+            assert same(got, wanted)
 
 
 @keeping_cache

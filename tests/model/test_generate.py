@@ -29,12 +29,13 @@ def test_unequal_prompts_together_equal_each_alone(name, heads):
 
     A cache that rounds or lets go gives each row what that cache gives it alone.
     """
-    model = tiny_model(tiny_config(*heads))
+    cache = CACHES[name](tiny_config(*heads))
+    model = tiny_model(cache.config)
     prompts = [random_ids(n, seed=n) for n in (3, 7, 1, 12)]
-    got = generate(model, prompts, max_new_tokens=8, cache=CACHES[name](model.config), sampling=Sampling(logprobs=0))
+    got = generate(model, prompts, max_new_tokens=8, cache=cache, sampling=Sampling(logprobs=0))
     exact = name in KEEPING or name == "none"
     for prompt, completion in zip(prompts, got):
-        judge = NoCache(model.config) if exact else CACHES[name](model.config)
+        judge = NoCache(model.config) if exact else CACHES[name](tiny_config(*heads))
         alone = generate(model, prompt, max_new_tokens=8, cache=judge, sampling=Sampling(logprobs=0))
         assert completion.token_ids == (solo(model, prompt, 8) if exact else alone.token_ids)
         for a, b in zip(completion.logprobs, alone.logprobs):
@@ -57,8 +58,8 @@ def test_a_cache_that_lets_tokens_go_is_fed_each_token_once(make):
 @pytest.mark.parametrize("name", KEEPING)
 def test_a_second_turn_on_the_same_cache(name):
     """C008: both rows go on in the same cache with two more tokens; only what is new is computed."""
-    model = tiny_model()
-    cache = CACHES[name](model.config)
+    cache = CACHES[name](tiny_config())
+    model = tiny_model(cache.config)
     prompts = [random_ids(3), random_ids(7, seed=1)]
     first = generate(model, prompts, max_new_tokens=8, cache=cache, keep=True)
     history = [[*p, *c.token_ids, 5, 6] for p, c in zip(prompts, first)]
@@ -206,9 +207,10 @@ def test_mixed_settings_in_one_batch():
 )
 def test_any_batch_equals_each_alone(lengths, n_new, name, seed):
     """C046: whatever the company and whenever neighbours end, every row is solo's."""
-    model = tiny_model(tiny_config(eos_ids=(3, 4, 5, 6)), seed=seed)
+    cache = CACHES[name](tiny_config(eos_ids=(3, 4, 5, 6)))
+    model = tiny_model(cache.config, seed=seed)
     prompts = [random_ids(n, seed=seed + 7 * i) for i, n in enumerate(lengths)]
-    for prompt, completion in zip(prompts, generate(model, prompts, max_new_tokens=n_new, cache=CACHES[name](model.config))):
+    for prompt, completion in zip(prompts, generate(model, prompts, max_new_tokens=n_new, cache=cache)):
         wanted = solo(model, prompt, n_new)
         end = next((i + 1 for i, token in enumerate(wanted) if token in (3, 4, 5, 6)), n_new)
         assert completion.token_ids == wanted[:end]
