@@ -22,6 +22,8 @@ _HOME = {
     "StaticCache": "kvedu.caches.static",
     "PagedCache": "kvedu.caches.paged",
     "QuantizedCache": "kvedu.caches.quantized",
+    "PagedQuantizedCache": "kvedu.caches.paged_quantized",
+    "KVFormat": "kvedu.caches.kv_format",
     "WindowCache": "kvedu.caches.window",
     "StreamingCache": "kvedu.caches.streaming",
     "EvictingCache": "kvedu.caches.evicting",

@@ -15,6 +15,7 @@ from torch import Tensor
 from kvedu.caches.contract import Cache, View, storage_bytes
 from kvedu.caches.dense import DenseView
 from kvedu.caches.formats import Format, integer
+from kvedu.caches.kv_format import checked_apart
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError
 from kvedu.kernels.codes import Coded, decode, empty, encode
@@ -183,20 +184,3 @@ class QuantizedCache(Cache):
                 f'as a whole. Cut at a multiple of {format.step}, use a longer residual, or a format along="head"'
             )
         return [unit // format.step for unit in units]
-
-
-def checked_apart(
-    apart: Tensor | None, keys: Format, values: Format, n_layers: int, config: ModelConfig, device: torch.device
-) -> Tensor | None:
-    """The key channels to set apart, int64 ``[L, K, n]`` on the device, or None. Raises ``CacheError`` where they are not the format's."""
-    if values.apart:
-        raise CacheError("channels are set apart from keys; values have none that stand out. Use a values format without")
-    wanted = (n_layers, config.K, keys.apart)
-    if not keys.apart and apart is None:
-        return None
-    if apart is None or tuple(apart.shape) != wanted or apart.dtype.is_floating_point:
-        got = "none were given" if apart is None else f"got {apart.dtype} {tuple(apart.shape)}"
-        raise CacheError(f"the format of the keys sets {keys.apart} channels apart: which? Give integers of shape {wanted}; {got}")
-    if apart.numel() and (apart.min() < 0 or apart.max() >= config.D or (apart.sort().values.diff() == 0).any()):
-        raise CacheError(f"channels to set apart are different numbers in 0 .. {config.D - 1} for each head")
-    return apart.to(device=device, dtype=torch.int64)

@@ -83,6 +83,10 @@ class CodedPages:
         coded = Coded(*(None if x is None else x.flatten(0, 1)[index] for x in self.coded))
         return decode(coded, self.format, self.length, dtype, self.apart)[:tokens]
 
+    def round(self, x_TKD: Tensor) -> Tensor:
+        """What would be read of these tokens, a multiple of the format's step, if they were written."""
+        return decode(encode(x_TKD, self.format, self.apart), self.format, self.length, x_TKD.dtype, self.apart)
+
 
 def quantized_write_reference(pages: CodedPages, exact: Exact, rows_B4: Tensor, units_M3: Tensor) -> None:
     """Code the units of a step: rows of ``units_M3`` are (where it lies, whose it is, its first token).

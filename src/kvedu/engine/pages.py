@@ -1,0 +1,30 @@
+"""The engine's cache: as many pages as the budget pays for, in full precision or in few bits."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+from kvedu.caches.blocks import Reuse
+from kvedu.caches.kv_format import KVFormat
+from kvedu.caches.paged import PagedCache
+from kvedu.caches.paged_quantized import PagedQuantizedCache
+from kvedu.model.transformer import Transformer
+
+
+def paged_cache_for(
+    model: Transformer,
+    cache_bytes: int,
+    page_size: int,
+    reuse: Callable[[int], Reuse] | None,
+    kv_format: KVFormat | None,
+    max_running: int,
+) -> PagedCache:
+    """A cache of at most ``cache_bytes`` for a model; tails of a quantized one for ``max_running`` sequences are paid from it too."""
+    config, policy = model.config, None if reuse is None else reuse(page_size)
+    where = {"dtype": model.dtype, "device": model.device}
+    if kv_format is not None:
+        return PagedQuantizedCache.within(
+            config, cache_bytes, kv_format, page_size=page_size, reuse=policy, max_sequences=max_running, **where
+        )
+    n_pages = PagedCache.pages_within(config, cache_bytes, page_size, model.dtype)
+    return PagedCache(config, n_pages=n_pages, page_size=page_size, reuse=policy, **where)
