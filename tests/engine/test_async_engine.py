@@ -10,10 +10,12 @@ import pytest
 
 from engines import assert_all_came_back, engine_of, solo
 from kvedu.engine.async_engine import AsyncEngine, EngineStopped
-from kvedu.engine.trace import Ended
+from kvedu.engine.depths import Full
+from kvedu.engine.trace import Ended, Verified
 from kvedu.errors import RequestError
 from kvedu.model.generate import generate
 from kvedu.model.sampling import Sampling
+from kvedu.speculative.draft_model import DraftModel
 from tiny import random_ids, tiny_model
 
 PATIENCE_SECONDS = 60
@@ -218,3 +220,26 @@ def test_an_event_loop_that_is_gone_disturbs_nobody():
     assert run(tokens_of(server, random_ids(4), max_new_tokens=5)) == list(solo(model, random_ids(4), 5))
     run(server.close())
     assert_all_came_back(engine)
+
+
+def test_streams_that_are_guessed():
+    """Speculation behind ``async for``: several tokens a step reach their streams in order; one reader leaves in mid-block."""
+    model = tiny_model()
+    draft = DraftModel(model, 4)
+    engine = engine_of(model, pages=40, max_running=3, token_budget=40, speculate=draft, depths=Full())
+
+    async def leave_early(server):
+        async with aclosing(server.stream(random_ids(6, seed=20), max_new_tokens=30)) as deltas:
+            async for _ in deltas:
+                return
+
+    async def main():
+        async with AsyncEngine(engine) as server:
+            asked = [tokens_of(server, random_ids(3 + i, seed=i), max_new_tokens=14, speculate=i != 2) for i in range(5)]
+            streams = await asyncio.gather(*asked, leave_early(server))
+            await until(lambda: not engine._requests and not server._tickets)
+            return streams[:5]
+
+    assert run(main()) == [list(solo(model, random_ids(3 + i, seed=i), 14)) for i in range(5)]
+    assert_all_came_back(engine)
+    assert any(event.accepted for event in engine.trace.of(Verified)) and draft.draft.cache.sequences == ()

@@ -16,22 +16,28 @@ class Batch:
     """Token ids, N."""
     counts: dict[int, int]
     """Cache sequence → its new tokens, in the order of ``ids``."""
+    parents: dict[int, list[int]]
+    """Cache sequence → parents of its new tokens, of those whose guesses branch."""
     last: list[int]
-    """Rows of those who are to be given a token, in the plan's order."""
+    """Rows of those who are to be given a token, in the plan's order: a last token, then the guesses below it."""
     scored: dict[Sequence, range]
     """Rows whose logits score the prompt's next token, of those who asked for it."""
 
 
 def batch_of(plan: Plan) -> Batch:
     """Lay out a plan. Cost: O(N)."""
-    ids, counts, last, scored = [], {}, [], {}
+    ids, counts, parents, last, scored = [], {}, {}, [], {}
     for work in plan.work:
-        sequence, first = work.sequence, len(ids)
+        sequence, tree, first = work.sequence, work.tree, len(ids)
         ids += sequence.ids[work.context : work.context + work.tokens]
-        counts[sequence.run.seq] = work.tokens
+        counts[sequence.run.seq] = work.rows
         if work.yields:
-            last.append(len(ids) - 1)
+            last += range(len(ids) - 1, len(ids) + len(tree))
+        if tree and not tree.is_chain:
+            end = work.tokens - 1  # the guesses hang from the last token
+            parents[sequence.run.seq] = [*range(-1, end), *(end + 1 + parent for parent in tree.parents)]
+        ids += tree.tokens
         if sequence.unscored:  # row t scores token t + 1, unless that was done before a preemption
             start, stop = max(work.context, len(sequence.scores) - 1), len(sequence.run.request.prompt_ids) - 1
             scored[sequence] = range(first + start - work.context, first + min(work.tokens, stop - work.context))
-    return Batch(ids, counts, last, scored)
+    return Batch(ids, counts, parents, last, scored)

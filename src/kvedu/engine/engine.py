@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from itertools import chain
 from typing import Any, Callable, Hashable, Iterator, Sequence as Seq
 
-from torch import Tensor
-
 from kvedu.caches.blocks import Reuse
-from kvedu.caches.paged import PagedCache
-from kvedu.engine.choose import choose_tokens
+from kvedu.caches.kv_format import KVFormat
+from kvedu.engine.choose import Turn, choose_tokens
+from kvedu.engine.depths import Depths, Measured
+from kvedu.engine.drafts import Drafts
 from kvedu.engine.executor import Executor
+from kvedu.engine.pages import paged_cache_for
 from kvedu.engine.plan import Plan
-from kvedu.engine.progress import Progress
 from kvedu.engine.scheduler import Scheduler
 from kvedu.engine.sequence import Sequence, State
+from kvedu.engine.speculating import Speculating
+from kvedu.engine.together import generate_together
 from kvedu.engine.trace import Arrived, Ended, Stepped, Trace
 from kvedu.errors import RequestError
 from kvedu.model.completion import Completion, Delta, Run
 from kvedu.model.request import Prompt, Request, make_request
 from kvedu.model.sampling import Sampling
 from kvedu.model.transformer import Transformer
+from kvedu.speculative.proposer import Proposer
+from kvedu.speculative.rounds import Round
 
 
 class Engine:
@@ -31,10 +34,12 @@ class Engine:
     ``cache_bytes`` is the budget for keys and values; it is never exceeded, and a request that could
     not fit into it even alone is refused when it comes. ``reuse`` makes the prefix policy of a page
     size (``HashReuse``, ``RadixReuse``; None for none). ``trace`` is where events go; who serves without end
-    gives one that forgets, ``Trace(deque(maxlen=...))``. Other settings are the ``Scheduler``'s.
+    gives one that forgets, ``Trace(deque(maxlen=...))``. ``speculate`` guesses for every request that does not say
+    otherwise, ``depths`` says how far (None: as far as it pays, ``Measured``). ``kv_format`` keeps keys and values in few
+    bits (``KVFormat``; None: as the model computes them). Other settings are the ``Scheduler``'s.
 
-    Every output equals what ``generate`` gives for the prompt alone (in fp32: token for token),
-    whatever else runs, and however often it was preempted. One engine belongs to one thread;
+    Every output equals what ``generate`` gives for the prompt alone over a cache of the same format (in fp32: token for
+    token), whatever else runs, and however often it was preempted. One engine belongs to one thread;
     ``AsyncEngine`` gives it one and serves others from there.
 
     >>> engine = Engine(model, cache_bytes=64 * 2**20)              # doctest: +SKIP
@@ -51,16 +56,17 @@ class Engine:
         reuse: Callable[[int], Reuse] | None = None,
         clock: Callable[[], float] = time.perf_counter,
         trace: Trace | None = None,
+        speculate: Proposer | None = None,
+        depths: Depths | None = None,
+        kv_format: KVFormat | None = None,
         **settings: Any,
     ) -> None:
-        n_pages = PagedCache.pages_within(model.config, cache_bytes, page_size, model.dtype)
-        policy = None if reuse is None else reuse(page_size)
-        self.cache = PagedCache(
-            model.config, n_pages=n_pages, page_size=page_size, reuse=policy, dtype=model.dtype, device=model.device
-        )
+        self.cache = paged_cache_for(model, cache_bytes, page_size, reuse, kv_format, settings.get("max_running", 64))
         self.model, self.clock = model, clock
         self.scheduler = Scheduler(self.cache, **settings)
-        self.executor = Executor(model, self.cache)
+        self.drafts = Drafts(model, speculate)
+        self.speculating = Speculating(model, self.cache, depths or Measured(), clock)
+        self.executor = Executor(model, self.cache, self.speculating.hidden)
         self.trace = Trace() if trace is None else trace
         self.last_plan: Plan | None = None
         """The plan of the last step."""
@@ -81,13 +87,15 @@ class Engine:
         priority: int = 0,
         salt: Hashable = None,
         arrived: float | None = None,
+        speculate: Proposer | bool = True,
     ) -> int:
         """Take in a request and return its id; it starts with one of the next steps.
 
         ``prompt_logprobs`` scores the prompt as ``generate`` does (no part of it is then reused); with
         ``max_new_tokens=0`` nothing else is done. ``priority`` matters to the order ``by_priority``; ``salt`` (an
         adapter, a tenant) keeps its prefix apart from others'; ``arrived`` is when it came, by the engine's clock,
-        where that was before this call. Raises ``RequestError`` for what can never be served; nobody else is disturbed.
+        where that was before this call; ``speculate`` is a proposer of its own, or False for none.
+        Raises ``RequestError`` for what can never be served; nobody else is disturbed.
         """
         request = make_request(
             prompt, self.model.config, self.model.tokenizer, max_new_tokens, sampling=sampling, n=n,
@@ -95,9 +103,11 @@ class Engine:
             eos_ids=() if ignore_eos else self.model.config.eos_ids,
         )  # fmt: skip
         self._check_switch(request)
+        drafting = self.drafts.choose(speculate)
         number, now = self._added, self.clock() if arrived is None else arrived
         sequence = Sequence(Run.start(request, number, 0, None, self.model.tokenizer), now, priority, salt)
         self.scheduler.add(sequence)
+        self.drafts.attach(sequence, drafting)
         self._added += 1
         self._requests[number], self._unread[number] = [sequence], deque()
         self.trace.events.append(Arrived(now, number, len(request.prompt_ids), request.max_new_tokens, n))
@@ -122,13 +132,14 @@ class Engine:
             return []
         start = self.clock()
         plan = self.last_plan = self.scheduler.plan()
-        shares = plan.shares
+        self.speculating.propose(plan, self.scheduler.token_budget)
         self.trace.events += plan.events(start)
         deltas = self._run(plan)
         pool, now = self.cache.tables.pool, self.clock()
         self.trace.events.append(
-            Stepped(now, start, self._steps, shares, len(self.scheduler.waiting), pool.in_use, pool.evictable, pool.free)
+            Stepped(now, start, self._steps, plan.shares, len(self.scheduler.waiting), pool.in_use, pool.evictable, pool.free)
         )
+        self.trace.events += self.speculating.stepped(plan, start, now)
         self._steps += 1
         for delta in deltas:
             self._unread[delta.prompt].append(delta)
@@ -138,13 +149,25 @@ class Engine:
         return deltas
 
     def _run(self, plan: Plan) -> list[Delta]:
+        """The pass; then each gets its next tokens, and those that end, or whose own logits are broken, are finished."""
         logits_RV = self.executor.run(plan)
         self.scheduler.computed(plan)
-        families = [self._family(work.sequence) for work in plan.work if work.yields]
-        members = list(chain.from_iterable(families))
-        if len(members) > len(families):
-            logits_RV = logits_RV[[row for row, family in enumerate(families) for _ in family]]
-        return self._take(members, logits_RV)
+        turns, row, deltas = [], 0, []
+        for work in plan.work:
+            if work.yields:
+                turns += [Turn(member, work, row) for member in self._family(work.sequence)]
+                row += 1 + len(work.tree)
+        for turn, choice in zip(turns, choose_tokens(turns, logits_RV) if turns else ()):
+            run = turn.sequence.run
+            if run.request.max_new_tokens == 0:
+                deltas.append(self._end(run, "length"))
+            elif isinstance(choice, RequestError):
+                deltas.append(self._end(run, "error"))
+            else:
+                deltas += self.speculating.take(turn, choice, logits_RV)
+            if run.finished:
+                self._finish(turn.sequence)
+        return deltas
 
     def _family(self, sequence: Sequence) -> list[Sequence]:
         """The sequence; and, when its prompt is computed for the first time, forks for its other completions."""
@@ -155,25 +178,14 @@ class Engine:
             run = Run.start(request, sequence.id, copy, self.cache.fork(sequence.run.seq), self.model.tokenizer)
             run.prompt_logprobs = sequence.run.prompt_logprobs
             twin = Sequence(run, sequence.arrival, sequence.priority, sequence.salt)
+            self.drafts.attach(twin, sequence.guesses and sequence.guesses.drafting)
             self.scheduler.join(twin, sequence.computed)
             family.append(twin)
         return family
 
-    def _take(self, members: list[Sequence], logits_RV: Tensor) -> list[Delta]:
-        """Give each its next token; those that it ends, or whose own logits are broken, are finished."""
-        runs = [s.run for s in members]
-        deltas = []
-        for sequence, choice in zip(members, choose_tokens(runs, logits_RV) if runs else ()):
-            run = sequence.run
-            if run.request.max_new_tokens == 0:
-                deltas.append(self._end(run, "length"))
-            elif isinstance(choice, RequestError):
-                deltas.append(self._end(run, "error"))
-            else:
-                deltas.append(run.take(*choice))
-            if run.finished:
-                self.scheduler.finish(sequence)
-        return deltas
+    def _finish(self, sequence: Sequence) -> None:
+        self.scheduler.finish(sequence)
+        self.drafts.release(sequence)
 
     def _end(self, run: Run, reason: str) -> Delta:
         """End a completion from outside, with whatever text was held back."""
@@ -186,7 +198,7 @@ class Engine:
         now = self.clock()
         for sequence in self._known(number):
             if sequence.state is not State.FINISHED:
-                self.scheduler.finish(sequence)
+                self._finish(sequence)
                 self._unread[number].append(self._end(sequence.run, "abort"))
                 self.trace.events.append(Ended(now, number, sequence.copy, "abort", sequence.run.sampled))
 
@@ -225,6 +237,10 @@ class Engine:
             raise RequestError(f"request {number} is still running; step() the engine until done({number})")
         return [s.run.completion(kept=False) for s in self._requests[number]]
 
+    def rounds(self, number: int) -> list[tuple[Round, ...]]:
+        """What each completion's verifications did so far; none where it decodes plainly."""
+        return [tuple(s.guesses.rounds) if s.guesses else () for s in self._known(number)]
+
     def generate(
         self,
         prompts: Seq[Prompt],
@@ -239,24 +255,4 @@ class Engine:
         refused, or the run is interrupted, none of them is left behind. ``progress`` shows a progress line
         (None: where standard error is a terminal).
         """
-        samplings = [sampling] * len(prompts) if isinstance(sampling, Sampling) else list(sampling)
-        if len(samplings) != len(prompts):
-            raise RequestError(f"{len(samplings)} sampling settings for {len(prompts)} prompts: give one, or one each")
-        numbers: list[int] = []
-        try:
-            for prompt, one in zip(prompts, samplings):
-                numbers.append(self.add(prompt, sampling=one, **settings))
-            self._serve(numbers, progress)
-        finally:
-            for number in numbers:
-                self.abort(number)
-        results = [self.results(number) for number in numbers]
-        return results if settings.get("n", 1) > 1 else [completions[0] for completions in results]
-
-    def _serve(self, numbers: list[int], progress: bool | None) -> None:
-        left = set(numbers)
-        with Progress(len(left), "requests", progress) as report:
-            while left:
-                ended = {d.prompt for d in self.step() if d.finish_reason and d.prompt in left and self.done(d.prompt)}
-                left -= ended
-                report(len(ended))
+        return generate_together(self, prompts, sampling, progress, settings)

@@ -1,7 +1,8 @@
 """Numbers of a run: pure functions of its trace, all times in seconds.
 
-A token exists from the end of the step that sampled it. The first token of every copy of a request
-comes with the step that ends its prompt, which has one share for all of them.
+A token exists from the end of the step that sampled it, or that verified it: a round of speculation gives several at
+once. The first token of every copy of a request comes with the step that ends its prompt, which has one share for all
+of them. What speculation did is in ``guess_metrics``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Callable, Sequence as Seq
 
-from kvedu.engine.trace import Admitted, Arrived, Ended, Preempted, Stepped, Trace
+from kvedu.engine.trace import Admitted, Arrived, Ended, Preempted, Stepped, Trace, Verified
 from kvedu.errors import KveduError
 
 
@@ -65,8 +66,10 @@ def timings(trace: Trace) -> list[Timing]:
     for event in trace.of(Admitted):
         admitted.setdefault(event.request, event.time)
     tokens: dict[tuple[int, int], list[float]] = {(request, 0): [] for request in arrived}
-    for event in trace.of(Stepped):
-        for share in event.shares:
+    for event in trace.events:
+        if isinstance(event, Verified):  # one of them is the share's
+            tokens[event.request, event.copy] += [event.time] * (event.emitted - 1)
+        for share in event.shares if isinstance(event, Stepped) else ():
             if share.sampled:
                 if not tokens[share.request, 0]:  # the prompt has ended, and the copies begin
                     for copy in range(1, arrived[share.request].copies):

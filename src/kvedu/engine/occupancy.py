@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvedu.engine.trace import Arrived, Ended, Preempted, Stepped, Trace
+from kvedu.engine.trace import Arrived, Ended, Preempted, Stepped, Trace, Verified
 from kvedu.errors import KveduError
 
 
@@ -36,11 +36,13 @@ def occupancy(trace: Trace, page_size: int) -> list[Occupancy]:
     rows: list[Occupancy] = []
     last: Stepped | None = None
     for event in [*trace.events, None]:
-        if last is not None and not (isinstance(event, Ended) and event.time <= last.time):
+        if last is not None and not (isinstance(event, Ended | Verified) and event.time <= last.time):
             rows.append(_after(last, held, page_size))  # all that the step ended is gone
             last = None
         if isinstance(event, Ended | Preempted):
             held.pop((event.request, event.copy), None)
+        elif isinstance(event, Verified):
+            held[event.request, event.copy] += event.emitted - 1  # guesses that were kept
         elif isinstance(event, Stepped):
             last = event
             for share in event.shares:

@@ -7,19 +7,26 @@ from typing import NamedTuple
 
 from kvedu.engine.sequence import Sequence
 from kvedu.engine.trace import Admitted, Preempted, Share
+from kvedu.speculative.tree import EMPTY, TokenTree
 
 
 class Work:
     """One sequence's share of a step: its next ``tokens`` pending tokens, after ``context`` computed ones.
 
-    ``yields``: whether the step ends with a token sampled for it.
+    ``yields``: whether the step ends with a token sampled for it. ``tree``: guesses that are verified below its last token.
     """
 
-    __slots__ = ("sequence", "tokens", "context", "yields")
+    __slots__ = ("sequence", "tokens", "context", "yields", "tree")
 
     def __init__(self, sequence: Sequence, tokens: int) -> None:
         self.sequence, self.tokens, self.context = sequence, tokens, sequence.computed
         self.yields = tokens == sequence.pending
+        self.tree: TokenTree = EMPTY
+
+    @property
+    def rows(self) -> int:
+        """Rows that it brings to the pass: its tokens and its guesses."""
+        return self.tokens + len(self.tree)
 
 
 class SentBack(NamedTuple):

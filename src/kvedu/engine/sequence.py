@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Hashable
 
 from kvedu.caches.host_pages import Parked
+from kvedu.engine.guesses import Guesses
 from kvedu.model.completion import Run
 from kvedu.model.sampling import TokenLogprob
 
@@ -42,6 +43,8 @@ class Sequence:
     """What it left in host memory."""
     scores: list[TokenLogprob | None] = field(default_factory=lambda: [None])
     """Log-probabilities of the prompt's tokens so far, where they were asked for; nothing precedes the first."""
+    guesses: Guesses | None = None
+    """Its speculation; None where it decodes plainly."""
     rank: object = None
     """Its place in the scheduler's order, which does not change."""
     id: int = field(init=False)

@@ -9,12 +9,15 @@ simulator's, from 0). A request is a number; its completions are copies 0, 1, ..
   ``Admitted`` of its own unless it was preempted.
 - ``Stepped``: the forward pass, with one ``Share`` for each sequence in it, and the state of the blocks after it. In
   a simulation what has ended with the step has given its blocks back by then; in the engine too.
+- ``Verified`` at the step's end, for each completion that is made with guesses and was due a token: what became of them.
+  Its share says 1 token, the one that is computed in any case; the guesses that were kept are in the cache as well.
 - ``Ended`` at the step's end, for each completion that it ended; an abort comes between steps.
 
 ``Trace.to_json`` writes one event a line, ``{"kind": "Stepped", "time": ..., field: value, ...}`` with the fields
 below, shares as objects too; ``from_json`` reads that back. A figure needs nothing else: slots over time are
 the shares of each step, the waiting line is ``waiting``, the pool is ``blocks_in_use``, ``blocks_evictable`` and
-``blocks_free``.
+``blocks_free``; tokens that a step yields are its shares that ``sampled``, one each (a prompt's end: one for each
+copy), or what ``Verified`` says was ``emitted``.
 """
 
 from __future__ import annotations
@@ -90,6 +93,23 @@ class Preempted:
 
 
 @dataclass(frozen=True)
+class Verified:
+    """A round of speculation: of ``guessed`` tokens, a tree of this ``depth``, ``accepted`` were kept.
+
+    ``emitted`` tokens were added to the text, the target's own among them: ``accepted`` + 1, fewer where the text
+    ended. 0 guessed: a decode in which nothing was guessed.
+    """
+
+    time: float
+    request: int
+    copy: int
+    guessed: int
+    depth: int
+    accepted: int
+    emitted: int
+
+
+@dataclass(frozen=True)
 class Ended:
     """A completion ended: "stop", "length", "abort", or "error" if its own logits were broken."""
 
@@ -100,8 +120,8 @@ class Ended:
     new_tokens: int
 
 
-Event = Arrived | Admitted | Stepped | Preempted | Ended
-_KINDS = {kind.__name__: kind for kind in (Arrived, Admitted, Stepped, Preempted, Ended)}
+Event = Arrived | Admitted | Stepped | Preempted | Verified | Ended
+_KINDS = {kind.__name__: kind for kind in (Arrived, Admitted, Stepped, Preempted, Verified, Ended)}
 
 
 @dataclass
