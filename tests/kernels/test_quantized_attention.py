@@ -68,7 +68,7 @@ class Made:
         self.numbers = [[(torch.randn(t, K, D, generator=generator) * 3).to(dtype) for t in totals] for _ in "kv"]
         self.exact = []
         for numbers in self.numbers:
-            tails = torch.full((4, W, K, D), torch.nan, dtype=dtype)
+            tails = torch.full((len(starts) + 1, W, K, D), torch.nan, dtype=dtype)
             for slot, (x, start) in enumerate(zip(numbers, starts)):
                 for t in range(max(0, start - W), start):
                     tails[slot + 1, t % W] = x[t]
@@ -177,6 +177,23 @@ def test_bits_do_not_depend_on_company_or_chunks(name, dtype):
         alone = QuantizedLayout(both.layout.tables[b : b + 1], torch.tensor([[0, new, start, slot]]), 7, both.layout.unit)
         exact = [Exact(e.fresh[first : first + new], e.tails) for e in both.exact]
         got = quantized_attention(both.q_NHD[first : first + new], *both.sides, *exact, alone)
+        assert torch.equal(got, together[first : first + new])
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("window", [None, 1100])
+def test_a_long_sequence_worked_on_in_parts_gives_the_same_bits(dtype, window):
+    """Alone, its parts go to several threads and are folded together; among many, one thread does it all."""
+    starts = (3000, 1023, 1024, 2047, 5, 1025, 900, 2500, 100)
+    made = Made(FORMATS["int8"], FORMATS["int4"], dtype, residual=3, counts=(2,) * 9, starts=starts).write(quantized_write)
+    together = made.attend(quantized_attention, window)
+    if dtype is F32:
+        torch.testing.assert_close(together, made.attend(quantized_attention_reference, window), rtol=1e-4, atol=1e-5)
+    for b, (first, new, start, slot) in enumerate(made.layout.rows.tolist()):
+        alone = QuantizedLayout(made.layout.tables[b : b + 1], torch.tensor([[0, new, start, slot]]), 3, made.layout.unit)
+        exact = [Exact(e.fresh[first : first + new], e.tails) for e in made.exact]
+        got = quantized_attention(made.q_NHD[first : first + new], *made.sides, *exact, alone, window)
         assert torch.equal(got, together[first : first + new])
 
 

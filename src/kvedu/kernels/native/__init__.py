@@ -75,6 +75,11 @@ def cpu_features() -> frozenset[str]:
     return frozenset(next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), ()))
 
 
+def flags() -> tuple[str, ...]:
+    """What the compiler is told: ``FLAGS``, and what this CPU has beyond ``NEEDED``."""
+    return FLAGS + (("-mavx512vbmi",) if "avx512vbmi" in cpu_features() else ())
+
+
 def sources() -> list[Path]:
     """The C++ files, in order."""
     return sorted(Path(__file__).parent.glob("*.cpp"))
@@ -92,7 +97,7 @@ def _compiled() -> Path:
     if compiler is None:
         raise Unavailable("no C++ compiler is found; install g++")
     files = [*sources(), *sorted(Path(__file__).parent.glob("*.h"))]
-    text = b"".join(path.read_bytes() for path in files) + repr((FLAGS, compiler, sorted(cpu_features()))).encode()
+    text = b"".join(path.read_bytes() for path in files) + repr((flags(), compiler, sorted(cpu_features()))).encode()
     target = cache_folder() / "native" / f"{hashlib.sha256(text).hexdigest()[:16]}.so"
     if not target.is_file():
         _compile(compiler, target)
@@ -106,7 +111,7 @@ def _compile(compiler: str, target: Path) -> None:
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             fresh = Path(folder) / target.name
             done = subprocess.run(
-                [compiler, *FLAGS, "-o", str(fresh), *map(str, sources())], capture_output=True, text=True, timeout=300
+                [compiler, *flags(), "-o", str(fresh), *map(str, sources())], capture_output=True, text=True, timeout=300
             )
             if done.returncode:
                 error = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-200:])

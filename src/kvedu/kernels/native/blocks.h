@@ -36,9 +36,58 @@ struct Scratch {
     void fit(int64_t rows, int64_t dim) {
         q.resize(rows * dim), p.resize(ROWS * BLOCK);
         k.resize(padded(dim) * BLOCK), v.resize(padded(dim) * BLOCK);
+        begin(rows, dim);
+    }
+
+    void begin(int64_t rows, int64_t dim) {
         sums.assign(rows * padded(dim), 0.0f), top.assign(rows, NEVER), total.assign(rows, 0.0f);
     }
 };
+
+// Keys of a part. Each part of a sequence is summed by itself, and the parts are folded together in their order, by one
+// thread or after several: so that a lone long sequence keeps all threads busy, and a query's bits do not tell.
+constexpr int64_t PART = 1024;
+
+// What a row has come to: its weighted sums, the largest score, the sum of the weights.
+struct Folded {
+    std::vector<float> rows;
+
+    void begin(int64_t count, int64_t width) {
+        rows.assign(count * (width + 2), 0.0f);
+        for (int64_t row = 0; row < count; row++) rows[row * (width + 2) + width] = NEVER;
+    }
+};
+
+// A row of one more part joins what is there. Never inlined, so that it rounds the same wherever it is called.
+__attribute__((noinline)) inline void fold(float *all, const float *sums, float top, float total, int64_t width) {
+    if (top == NEVER) return;
+    float &all_top = all[width], &all_total = all[width + 1];
+    if (all_top == NEVER) {
+        std::memcpy(all, sums, width * sizeof(float));
+        all_top = top, all_total = total;
+        return;
+    }
+    const float most = std::max(all_top, top);
+    const __m512 old = exp2_16(_mm512_set1_ps(all_top - most)), fresh = exp2_16(_mm512_set1_ps(top - most));
+    for (int64_t d = 0; d < width; d += 16)
+        _mm512_storeu_ps(all + d, _mm512_fmadd_ps(_mm512_loadu_ps(sums + d), fresh, _mm512_mul_ps(_mm512_loadu_ps(all + d), old)));
+    all_total = all_total * _mm512_cvtss_f32(old) + total * _mm512_cvtss_f32(fresh);
+    all_top = most;
+}
+
+// The same for all rows of a scratch.
+template <typename T>
+void fold(Folded &all, const Scratch<T> &s, int64_t count, int64_t width) {
+    for (int64_t row = 0; row < count; row++)
+        fold(all.rows.data() + row * (width + 2), s.sums.data() + row * width, s.top[row], s.total[row], width);
+}
+
+// A folded row as an output.
+template <typename T>
+void finish(const float *all, int64_t width, T *out, int64_t dim) {
+    const __m512 share = _mm512_set1_ps(1.0f / all[width + 1]);
+    for (int64_t d = 0; d < dim; d += 16) store16(out + d, _mm512_mul_ps(_mm512_loadu_ps(all + d), share), dim - d);
+}
 
 // 16 rows of 16 dwords become 16 columns.
 void transpose(__m512i r[16]) {

@@ -9,6 +9,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "kinds.h"
 
@@ -97,6 +99,67 @@ struct Floats5 {  // e5m2: the upper byte of fp16
     }
 };
 
+#ifdef __AVX512VBMI__
+// The upper and lower bytes of the bf16 numbers that 8-bit codes stand for, 64 at a time, by looking them up: a table holds
+// what the lower 7 bits mean, and for unsigned integers a second one the same with the upper bit.
+template <typename Reader>
+struct Bytes {
+    static constexpr bool UNSIGNED = std::is_same_v<Reader, Integers<8, false>>;
+    static constexpr bool SIGNED = std::is_same_v<Reader, Integers<8, true>>;
+    static constexpr bool GIVEN = UNSIGNED || SIGNED || std::is_same_v<Reader, Floats4> || std::is_same_v<Reader, Floats5>;
+
+    struct Table {
+        __m512i high[4], low[4];
+    };
+
+    static Table made() {
+        alignas(64) uint8_t high[256], low[256];
+        for (int i = 0; i < 256; i += 16) {
+            uint8_t codes[16];
+            for (int j = 0; j < 16; j++) codes[j] = uint8_t(i + j);
+            alignas(64) uint32_t bits[16];
+            _mm512_store_si512(bits, _mm512_castps_si512(Reader::load(codes, 0)));
+            for (int j = 0; j < 16; j++) high[i + j] = uint8_t(bits[j] >> 24), low[i + j] = uint8_t(bits[j] >> 16);
+        }
+        Table table;
+        for (int i = 0; i < 4; i++) {
+            table.high[i] = _mm512_load_si512(high + 64 * i);
+            table.low[i] = _mm512_load_si512(low + 64 * i);
+        }
+        return table;
+    }
+
+    static inline const Table table = made();
+
+    static void split(__m512i codes, __m512i &high, __m512i &low) {
+        const __m512i index = SIGNED ? _mm512_abs_epi8(codes) : codes;
+        high = _mm512_permutex2var_epi8(table.high[0], index, table.high[1]);
+        low = _mm512_permutex2var_epi8(table.low[0], index, table.low[1]);
+        if constexpr (UNSIGNED) {
+            const __mmask64 upper = _mm512_movepi8_mask(codes);
+            high = _mm512_mask_blend_epi8(upper, high, _mm512_permutex2var_epi8(table.high[2], codes, table.high[3]));
+            low = _mm512_mask_blend_epi8(upper, low, _mm512_permutex2var_epi8(table.low[2], codes, table.low[3]));
+        } else {
+            high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(char(0x80)), 0xf8);  // high | (codes & sign)
+        }
+    }
+};
+
+// Bytes of two registers interleaved: 0, 64, 1, 65, … and on from byte ``first``, ``run`` neighbors in a row of the first.
+alignas(64) inline const uint8_t ZIPPED[2][64] = {
+    {0,  64, 1,  65, 2,  66, 3,  67, 4,  68, 5,  69, 6,  70, 7,  71, 8,  72, 9,  73, 10, 74, 11, 75, 12, 76, 13, 77, 14, 78, 15, 79,
+     16, 80, 17, 81, 18, 82, 19, 83, 20, 84, 21, 85, 22, 86, 23, 87, 24, 88, 25, 89, 26, 90, 27, 91, 28, 92, 29, 93, 30, 94, 31, 95},
+    {32, 96,  33, 97,  34, 98,  35, 99,  36, 100, 37, 101, 38, 102, 39, 103, 40, 104, 41, 105, 42, 106,
+     43, 107, 44, 108, 45, 109, 46, 110, 47, 111, 48, 112, 49, 113, 50, 114, 51, 115, 52, 116, 53, 117,
+     54, 118, 55, 119, 56, 120, 57, 121, 58, 122, 59, 123, 60, 124, 61, 125, 62, 126, 63, 127}};
+// The same for the first, and for the last, two of each four bytes.
+alignas(64) inline const uint8_t ZIPPED_PAIRS[2][64] = {
+    {0,  64, 1,  65, 4,  68, 5,  69, 8,  72, 9,  73, 12, 76, 13, 77, 16, 80,  17, 81,  20, 84,  21, 85,  24, 88,  25, 89,  28, 92,  29, 93,
+     32, 96, 33, 97, 36, 100, 37, 101, 40, 104, 41, 105, 44, 108, 45, 109, 48, 112, 49, 113, 52, 116, 53, 117, 56, 120, 57, 121, 60, 124, 61, 125},
+    {2,  66, 3,  67, 6,  70,  7,  71,  10, 74,  11, 75,  14, 78,  15, 79,  18, 82,  19, 83,  22, 86,  23, 87,  26, 90,  27, 91,  30, 94,  31, 95,
+     34, 98, 35, 99, 38, 102, 39, 103, 42, 106, 43, 107, 46, 110, 47, 111, 50, 114, 51, 115, 54, 118, 55, 119, 58, 122, 59, 123, 62, 126, 63, 127}};
+#endif
+
 // 32 codes as numbers that bf16 holds exactly (an integer of 8 bits, an 8-bit float), not yet times their scale.
 template <typename Reader>
 struct Plain {
@@ -110,7 +173,7 @@ struct Plain {
 
 // The bf16 numbers of up to 32 codes, to be looked up.
 template <int BITS, bool SIGNED>
-__m512i table_of() {
+__m512i made_table() {
     alignas(64) uint16_t table[32] = {};
     for (int code = 0; code < 1 << BITS; code++) {
         const float x = float(SIGNED && code >> (BITS - 1) ? code - (1 << BITS) : code);
@@ -120,6 +183,9 @@ __m512i table_of() {
     }
     return _mm512_load_si512(table);
 }
+
+template <int BITS, bool SIGNED>
+const __m512i table_of = made_table<BITS, SIGNED>();
 
 template <bool SIGNED>
 struct Plain<Integers<4, SIGNED>> {
@@ -131,7 +197,7 @@ struct Plain<Integers<4, SIGNED>> {
         const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(run + i / 2)));
         const __m512i codes = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
         const __m512i low = _mm512_and_si512(codes, _mm512_set1_epi16(15));
-        _mm512_storeu_si512(to, _mm512_permutexvar_epi16(low, table_of<4, SIGNED>()));
+        _mm512_storeu_si512(to, _mm512_permutexvar_epi16(low, table_of<4, SIGNED>));
     }
 };
 
@@ -146,7 +212,7 @@ struct Plain<Integers<2, SIGNED>> {
         const __m512i two = _mm512_or_si512(bytes, _mm512_slli_epi64(bytes, 14));
         const __m512i four = _mm512_or_si512(two, _mm512_slli_epi64(two, 28));
         const __m512i low = _mm512_and_si512(four, _mm512_set1_epi16(3));
-        _mm512_storeu_si512(to, _mm512_permutexvar_epi16(low, table_of<2, SIGNED>()));
+        _mm512_storeu_si512(to, _mm512_permutexvar_epi16(low, table_of<2, SIGNED>));
     }
 };
 

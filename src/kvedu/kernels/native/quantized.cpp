@@ -34,6 +34,26 @@ struct Step {
 
 struct Item {
     int64_t sequence, from, to, head;  // new tokens from .. to - 1 of a sequence, with one KV head
+    int64_t part = -1;                 // one part of its keys, or all of them
+    float *folded = nullptr;           // where one part's rows go
+
+    template <typename T>
+    int64_t end(const Step<T> &s) const { return s.rows[4 * sequence + 2] + to; }  // one past the last key
+
+    template <typename T>
+    int64_t first(const Step<T> &s) const {  // the first key of the first block
+        const int64_t oldest = s.window ? s.rows[4 * sequence + 2] + from + 1 - s.window : 0;
+        return std::max<int64_t>(0, oldest) / BLOCK * BLOCK;
+    }
+
+    template <typename T>
+    int64_t queries(const Step<T> &s) const { return (to - from) * (s.heads / s.kv_heads); }
+
+    template <typename T>
+    int64_t index_of(const Step<T> &s, int64_t row) const {  // among all queries of the step
+        const int64_t group = s.heads / s.kv_heads;
+        return (s.rows[4 * sequence] + from + row / group) * s.heads + head * group + row % group;
+    }
 };
 
 inline void put(float *to, __m512 x) { store16(to, x); }
@@ -53,10 +73,57 @@ struct Factors {
     std::vector<float> scale, zero;
 };
 
-// Rows of n tokens' codes, and their scales apart.
+#ifdef __AVX512VBMI__
+// Keys of a block straight from their bytes to where ``load_keys`` of blocks.h would put them; dim a multiple of 64.
+template <typename Reader>
+void keys_of_bytes(const uint8_t *const *runs, int64_t dim, uint16_t *k, Reader) {
+    const __m512i first = _mm512_load_si512(ZIPPED_PAIRS[0]), second = _mm512_load_si512(ZIPPED_PAIRS[1]);
+    for (int64_t d = 0; d < dim; d += 64)
+        for (int g = 0; g < BLOCK; g += 16) {
+            __m512i r[16];
+            for (int j = 0; j < 16; j++) r[j] = runs[g + j] ? _mm512_loadu_si512(runs[g + j] + d) : _mm512_setzero_si512();
+            transpose(r);
+            for (int j = 0; j < 16; j++) {  // 16 keys, four elements of each
+                __m512i high, low;
+                Bytes<Reader>::split(r[j], high, low);
+                uint16_t *to = k + (d + 4 * j) * BLOCK + 2 * g;
+                _mm512_storeu_si512(to, _mm512_permutex2var_epi8(low, first, high));
+                _mm512_storeu_si512(to + 2 * BLOCK, _mm512_permutex2var_epi8(low, second, high));
+            }
+        }
+}
+
+// A row of bytes as bf16; dim a multiple of 64.
+template <typename Reader>
+void row_of_bytes(const uint8_t *run, int64_t dim, uint16_t *row, Reader) {
+    for (int64_t d = 0; d < dim; d += 64) {
+        __m512i high, low;
+        Bytes<Reader>::split(_mm512_loadu_si512(run + d), high, low);
+        _mm512_storeu_si512(row + d, _mm512_permutex2var_epi8(low, _mm512_load_si512(ZIPPED[0]), high));
+        _mm512_storeu_si512(row + d + 32, _mm512_permutex2var_epi8(low, _mm512_load_si512(ZIPPED[1]), high));
+    }
+}
+#endif
+
+// A row of codes as numbers, not yet scaled.
 template <typename T, typename Reader>
-void codes_of_tokens(const Side &s, const int32_t *table, int64_t page_size, int64_t kv_heads, int64_t head, int64_t dim,
-                     int64_t key, int n, T *rows, Factors &factors, Reader) {
+void row_of_codes(const uint8_t *run, int64_t dim, T *row, Reader) {
+#ifdef __AVX512VBMI__
+    if constexpr (Bytes<Reader>::GIVEN && std::is_same_v<T, uint16_t>)
+        if (dim % 64 == 0) return row_of_bytes(run, dim, row, Reader{});
+#endif
+    for (int64_t d = 0; d < dim; d += 32) Plain<Reader>::put(run, d, row + d);
+}
+
+// Rows of n tokens' codes, and their scales apart; or, true, the keys laid out already.
+template <typename T, typename Reader>
+bool codes_of_tokens(const Side &s, const int32_t *table, int64_t page_size, int64_t kv_heads, int64_t head, int64_t dim,
+                     int64_t key, int n, T *rows, T *keys, Factors &factors, Reader) {
+    bool straight = false;
+#ifdef __AVX512VBMI__
+    if constexpr (Bytes<Reader>::GIVEN && std::is_same_v<T, uint16_t>) straight = keys && dim % 64 == 0;
+#endif
+    const uint8_t *runs[BLOCK] = {};
     const int64_t bytes = s.bytes(dim), groups = s.groups(dim);
     factors.groups = groups, factors.zeros = s.zero;
     factors.scale.resize(groups * BLOCK), factors.zero.resize(groups * BLOCK);
@@ -64,7 +131,8 @@ void codes_of_tokens(const Side &s, const int32_t *table, int64_t page_size, int
     for (int j = 0; j < n; j++, rows += dim) {
         const int64_t at = (table[page] * page_size + offset) * kv_heads + head;
         const uint8_t *run = s.codes + at * bytes;
-        for (int64_t d = 0; d < dim; d += 32) Plain<Reader>::put(run, d, rows + d);
+        runs[j] = run;
+        if (!straight) row_of_codes(run, dim, rows, Reader{});
         for (int64_t g = 0; g < groups; g++) {
             factors.scale[g * BLOCK + j] = number(s.scale, s.scale_kind, at * groups + g);
             if (s.zero) factors.zero[g * BLOCK + j] = number(s.zero, s.scale_kind, at * groups + g);
@@ -73,6 +141,11 @@ void codes_of_tokens(const Side &s, const int32_t *table, int64_t page_size, int
     }
     for (int64_t g = 0; g < groups; g++)
         for (int j = n; j < BLOCK; j++) factors.scale[g * BLOCK + j] = factors.zero[g * BLOCK + j] = 0.0f;
+#ifdef __AVX512VBMI__
+    if constexpr (Bytes<Reader>::GIVEN && std::is_same_v<T, uint16_t>)
+        if (straight) keys_of_bytes(runs, dim, keys, Reader{});
+#endif
+    return straight;
 }
 
 // Rows of n tokens whose vectors are coded one by one.
@@ -135,19 +208,55 @@ void rows_of_groups(const Side &s, const int32_t *table, int64_t page_size, int6
     }
 }
 
+// Sixteen keys' elements d and d + 1 to where ``load_keys`` of blocks.h would put them.
+inline void put_keys(float *k, __m512 a, __m512 b) { _mm512_storeu_ps(k, a), _mm512_storeu_ps(k + BLOCK, b); }
+inline void put_keys(uint16_t *k, __m512 a, __m512 b) {
+    alignas(64) static constexpr uint16_t ZIP[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                     8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    _mm512_storeu_si512(k, _mm512_permutexvar_epi16(_mm512_load_si512(ZIP), (__m512i)_mm512_cvtne2ps_pbh(b, a)));
+}
+
+// Keys of a block that were coded along the tokens: a channel's codes lie side by side, as its keys do for the registers.
+template <typename T, typename Reader>
+void keys_of_groups(const Side &s, const int32_t *table, int64_t page_size, int64_t kv_heads, int64_t head, int64_t dim,
+                    int64_t key, int n, T *k, Reader) {
+    const int64_t bytes = s.bytes(dim), step = s.group, channel = step * s.bits / 8, units = page_size / step;
+    alignas(64) float scale[256], zero[256];
+    for (int j = 0; j < n; j += 16) {
+        const int64_t token = key + j, page = token / page_size, offset = token - page * page_size, inside = offset % step;
+        const int64_t at = (table[page] * units + offset / step) * kv_heads + head;
+        const uint8_t *run = s.codes + at * bytes;
+        if (!j || !inside)
+            for (int64_t d = 0; d < dim; d += 16) {
+                _mm512_store_ps(scale + d, numbers16(s.scale, s.scale_kind, at * dim + d));
+                _mm512_store_ps(zero + d, s.zero ? numbers16(s.zero, s.scale_kind, at * dim + d) : _mm512_setzero_ps());
+            }
+        const auto numbers = [&](int64_t d) {
+            const __m512 product = _mm512_mul_ps(Reader::load(run + d * channel, inside), _mm512_set1_ps(scale[d]));
+            return _mm512_add_ps(product, _mm512_set1_ps(zero[d]));
+        };
+        for (int64_t d = 0; d < dim; d += 2) put_keys(k + d * BLOCK + j * Kind<T>::STEP, numbers(d), numbers(d + 1));
+    }
+}
+
 template <typename T>
-void coded_rows(const Step<T> &s, int side, const Item &item, int64_t key, int n, T *rows, Factors &factors) {
+bool coded_rows(const Step<T> &s, int side, const Item &item, int64_t key, int n, T *rows, T *keys, Factors &factors) {
     const Side &from = *s.sides[side];
     const int32_t *table = s.tables + item.sequence * s.table_width;
     factors.groups = 0;
+    bool straight = false;
     with_reader(from, [&](auto reader) {
         if (scales_wait(from, s.dim))
-            codes_of_tokens(from, table, s.page_size, s.kv_heads, item.head, s.dim, key, n, rows, factors, reader);
-        else if (from.along_tokens)
+            straight = codes_of_tokens(from, table, s.page_size, s.kv_heads, item.head, s.dim, key, n, rows, keys, factors, reader);
+        else if (keys && from.along_tokens && from.group % 16 == 0 && s.dim % 16 == 0 && s.dim <= 256) {
+            keys_of_groups(from, table, s.page_size, s.kv_heads, item.head, s.dim, key, n, keys, reader);
+            straight = true;
+        } else if (from.along_tokens)
             rows_of_groups(from, table, s.page_size, s.kv_heads, item.head, s.dim, key, n, rows, reader);
         else
             rows_of_tokens(from, table, s.page_size, s.kv_heads, item.head, s.dim, key, n, rows, reader);
     });
+    return straight;
 }
 
 // Rows of tokens that are not seen as codes: from the tail, or of the step itself; zeros before the first of them.
@@ -187,6 +296,7 @@ template <typename T>
 struct Room : Scratch<T> {
     std::vector<T> rows;
     Factors keys, values;
+    Folded all;
     std::vector<float> q_sums;  // of each query row, by group of the keys
 };
 
@@ -256,15 +366,13 @@ void meet_codes(Room<T> &s, int64_t row, int64_t dim, float scale, int n, const 
 template <typename T>
 void work(const Step<T> &s, const Item &item, Room<T> &room) {
     const int64_t *sequence = s.rows + 4 * item.sequence;
-    const int64_t group = s.heads / s.kv_heads, rows = (item.to - item.from) * group, start = sequence[2];
-    const int64_t width = padded(s.dim), end = start + item.to;
+    const int64_t group = s.heads / s.kv_heads, rows = item.queries(s), start = sequence[2];
+    const int64_t width = padded(s.dim), end = item.end(s);
     room.fit(rows, s.dim);
     room.rows.resize(BLOCK * s.dim);
-    const auto index_of = [&](int64_t row) {
-        return (sequence[0] + item.from + row / group) * s.heads + item.head * group + row % group;
-    };
+    room.all.begin(rows, width);
     for (int64_t row = 0; row < rows; row += group)
-        std::memcpy(room.q.data() + row * s.dim, s.q + index_of(row) * s.dim, group * s.dim * sizeof(T));
+        std::memcpy(room.q.data() + row * s.dim, s.q + item.index_of(s, row) * s.dim, group * s.dim * sizeof(T));
     if (const int64_t groups = scales_wait(*s.sides[0], s.dim) ? s.sides[0]->groups(s.dim) : 0) {
         const int64_t size = s.dim / groups;
         room.q_sums.assign(rows * groups, 0.0f);
@@ -272,7 +380,6 @@ void work(const Step<T> &s, const Item &item, Room<T> &room) {
             room.q_sums[i / s.dim * groups + i % s.dim / size] += _mm512_reduce_add_ps(load16(room.q.data() + i));
     }
     const int64_t first_exact = s.coded(start + item.from), last_coded = s.coded(end - 1);
-    const int64_t oldest = s.window ? std::max<int64_t>(0, start + item.from + 1 - s.window) : 0;
     int64_t at[BLOCK];
     const auto meet_rows = [&](int64_t key, int n, bool as_codes) {
         for (int64_t row = 0; row < rows; row += ROWS) {
@@ -295,32 +402,51 @@ void work(const Step<T> &s, const Item &item, Room<T> &room) {
     };
     const auto lay_out = [&](int n, auto fill) {
         for (int j = 0; j < BLOCK; j++) at[j] = j < n ? j * s.dim : -1;
-        fill(0, room.rows.data(), room.keys);
-        load_keys(room.rows.data(), at, s.dim, room.k.data());
-        fill(1, room.rows.data(), room.values);
+        if (!fill(0, room.rows.data(), room.k.data(), room.keys)) load_keys(room.rows.data(), at, s.dim, room.k.data());
+        fill(1, room.rows.data(), nullptr, room.values);
         load_values(room.rows.data(), at, s.dim, room.v.data());
     };
-    for (int64_t key = oldest / BLOCK * BLOCK; key < end; key += BLOCK) {
+    const int64_t first = item.part < 0 ? item.first(s) : std::max(item.first(s), item.part * PART);
+    const int64_t last = item.part < 0 ? end : std::min(end, (item.part + 1) * PART);
+    for (int64_t key = first; key < last; key += BLOCK) {
+        if (key % PART == 0 && key > first) fold(room.all, room, rows, width), room.begin(rows, s.dim);
         const int n = int(std::min<int64_t>(BLOCK, last_coded - key)), all = int(std::min<int64_t>(BLOCK, end - key));
         if (n > 0) {
             fetch(s, item, key + BLOCK, std::clamp<int64_t>(last_coded - key - BLOCK, 0, BLOCK));
-            lay_out(n, [&](int side, T *to, Factors &factors) { coded_rows(s, side, item, key, n, to, factors); });
+            lay_out(n, [&](int side, T *to, T *keys, Factors &factors) {
+                return coded_rows(s, side, item, key, n, to, keys, factors);
+            });
             meet_rows(key, n, true);
         }
         if (key + all > first_exact) {
-            lay_out(all, [&](int side, T *to, Factors &factors) {
+            lay_out(all, [&](int side, T *to, T *, Factors &factors) {
                 factors.groups = 0;
                 exact_rows(s, side, item, key, first_exact, all, to);
+                return false;
             });
             meet_rows(key, all, false);
         }
     }
-    for (int64_t row = 0; row < rows; row++) {
-        const float *sums = room.sums.data() + row * width;
-        const __m512 share = _mm512_set1_ps(1.0f / room.total[row]);
-        for (int64_t d = 0; d < s.dim; d += 16)
-            store16(s.out + index_of(row) * s.dim + d, _mm512_mul_ps(_mm512_loadu_ps(sums + d), share), s.dim - d);
-    }
+    fold(room.all, room, rows, width);
+    if (item.folded)
+        std::memcpy(item.folded, room.all.rows.data(), rows * (width + 2) * sizeof(float));
+    else
+        for (int64_t row = 0; row < rows; row++)
+            finish(room.all.rows.data() + row * (width + 2), width, s.out + item.index_of(s, row) * s.dim, s.dim);
+}
+
+// The parts of an item, one after the other in ``parts``, become its outputs.
+template <typename T>
+void join(const Step<T> &s, const Item &item, const float *parts, int64_t count, Folded &all) {
+    const int64_t rows = item.queries(s), width = padded(s.dim), size = width + 2;
+    all.begin(rows, width);
+    for (int64_t part = 0; part < count; part++)
+        for (int64_t row = 0; row < rows; row++) {
+            const float *one = parts + (part * rows + row) * size;
+            fold(all.rows.data() + row * size, one, one[width], one[width + 1], width);
+        }
+    for (int64_t row = 0; row < rows; row++)
+        finish(all.rows.data() + row * size, width, s.out + item.index_of(s, row) * s.dim, s.dim);
 }
 
 template <typename T>
@@ -330,12 +456,34 @@ void attend(const Step<T> &step, int threads) {
     for (int64_t b = 0; b < step.sequences; b++)
         for (int64_t to = step.rows[4 * b + 1]; to > 0; to -= tile)  // the longest first
             for (int64_t h = 0; h < step.kv_heads; h++) items.push_back({b, std::max<int64_t>(0, to - tile), to, h});
-    const int64_t n = int64_t(items.size());
+    // Where items are few, their parts are worked on by themselves.
+    const int64_t whole = int64_t(items.size());
+    const bool apart = whole < 4 * threads;
+    std::vector<int64_t> begins(whole + 1, 0), places(whole + 1, 0);
+    std::vector<Item> parts;
+    for (int64_t i = 0; apart && i < whole; i++) {
+        const int64_t low = items[i].first(step) / PART, high = (items[i].end(step) - 1) / PART;
+        for (int64_t part = low; part <= high; part++) {
+            parts.push_back(items[i]);
+            parts.back().part = part;
+        }
+        begins[i + 1] = begins[i] + high - low + 1;
+        places[i + 1] = places[i] + (high - low + 1) * items[i].queries(step) * (padded(step.dim) + 2);
+    }
+    std::vector<float> folded(places[whole]);
+    for (int64_t i = 0; apart && i < whole; i++)
+        for (int64_t p = begins[i]; p < begins[i + 1]; p++)
+            parts[p].folded = folded.data() + places[i] + (p - begins[i]) * items[i].queries(step) * (padded(step.dim) + 2);
+    const std::vector<Item> &todo = apart ? parts : items;
+    const int64_t n = int64_t(todo.size());
 #pragma omp parallel num_threads(threads)
     {
         static thread_local Room<T> room;
 #pragma omp for schedule(dynamic)
-        for (int64_t i = 0; i < n; i++) work(step, items[i], room);
+        for (int64_t i = 0; i < n; i++) work(step, todo[i], room);
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < (apart ? whole : 0); i++)
+            join(step, items[i], folded.data() + places[i], begins[i + 1] - begins[i], room.all);
     }
 }
 
