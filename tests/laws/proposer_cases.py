@@ -13,7 +13,9 @@ from kvedu.speculative.first_layers import first_layers
 from kvedu.speculative.lookahead import Lookahead
 from kvedu.speculative.ngram import NGram
 from kvedu.speculative.proposer import Proposer
+from kvedu.speculative.reduced_draft import reduce_head
 from tiny import tiny_config, tiny_model
+from tiny_heads import eagle, medusa, most_of, mtp
 
 
 def near(model: Transformer, noise: float = 0.03) -> Transformer:
@@ -38,6 +40,12 @@ PROPOSERS: dict[str, Callable[[Transformer, int], Proposer]] = {
     "first layers": lambda model, k: DraftModel(first_layers(model, model.config.L - 1), k),
     "tree: near": lambda model, k: DraftTree(near(model), (2, *[1] * (k - 1))),
     "tree: stranger": lambda model, k: DraftTree(stranger(model), (3, 2, 2)[:k]),
+    "draft: reduced": lambda model, k: DraftModel(reduce_head(near(model), most_of(model)), k, vocabulary=most_of(model)),
+    "eagle": lambda model, k: eagle(model, k),
+    "eagle: three taps": lambda model, k: eagle(model, k, (1, 2, 2)),
+    "medusa": lambda model, k: medusa(model, k),
+    "medusa tree": lambda model, k: medusa(model, k, (2,) * min(k, 3)),
+    "mtp": lambda model, k: mtp(model, k),
     "lookahead": lambda model, k: Lookahead(width=k + 1, n=3, guesses=3),
 }
 """Name to a maker: target and how far to guess."""

@@ -13,13 +13,21 @@ from kvedu.model.transformer import Transformer
 from kvedu.speculative.draft_cache import DraftCache
 from kvedu.speculative.proposer import Ask, Proposer
 from kvedu.speculative.tree import TokenTree
+from kvedu.speculative.vocabulary import DraftVocabulary
 
 
-def guess(ask: Ask, logits_V: Tensor, path: Sequence[int]) -> tuple[int, Tensor | None]:
-    """A token after the text and ``path``, and what it was drawn from; None where greedy chose it."""
+def guess(
+    ask: Ask, logits: Tensor, path: Sequence[int], vocabulary: DraftVocabulary | None = None
+) -> tuple[int, Tensor | None]:
+    """A token after the text and ``path``, and what it was drawn from ``[V]``; None where greedy chose it.
+
+    ``logits`` are those of the ``vocabulary``'s tokens, or of all.
+    """
     if ask.sampling.greedy and ask.sampling.repetition_penalty == 1:
-        return int(logits_V.argmax()), None
-    q_V = distribution(logits_V, ask.sampling, [*ask.ids, *path])
+        best = int(logits.argmax())
+        return best if vocabulary is None else vocabulary.ids[best], None
+    spread = distribution if vocabulary is None else vocabulary.distribution
+    q_V = spread(logits, ask.sampling, [*ask.ids, *path])
     return ask.draws.pick(q_V), q_V
 
 
@@ -28,16 +36,35 @@ class DraftModel(Proposer):
 
     ``cache`` is the draft's own (None: one that grows). Where the draft has no position or no room left, it guesses
     fewer tokens, or none: the target then goes on alone. Any model will do that passes ``check``: a small one of the
-    target's family, or the target's own ``first_layers``.
+    target's family, or the target's own ``first_layers``. ``vocabulary``: what a draft with a reduced head
+    (``reduce_head``) scores.
     Leviathan et al. 2023 (2211.17192); Chen et al. 2023 (2302.01318).
 
-    Raises ``RequestError`` for k below 1 or a cache that cannot forget.
+    A draft with fewer positions than the target is refused unless it is asked for (``shorter``): it would fall silent
+    in a long text, and nothing but the clock would tell.
+
+    Raises ``RequestError`` for k below 1, a cache that cannot forget, or a vocabulary of another size than the draft's head.
     """
 
-    def __init__(self, model: Transformer, k: int = 4, cache: Cache | None = None) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        k: int = 4,
+        cache: Cache | None = None,
+        *,
+        vocabulary: DraftVocabulary | None = None,
+        shorter: bool = False,
+    ) -> None:
         if k < 1:
             raise RequestError(f"k counts guesses and must be 1 or more, not {k}")
-        self.k, self.draft = k, DraftCache(model, cache)
+        scored, known = model.head.n_out, model.config.V if vocabulary is None else len(vocabulary)
+        if scored != known or (vocabulary is not None and vocabulary.V != model.config.V):
+            raise RequestError(
+                f"the draft scores {scored} of {model.config.V} tokens; the vocabulary given names "
+                f"{'all of them' if vocabulary is None else f'{known} of {vocabulary.V}'}"
+            )
+        self.vocabulary = vocabulary
+        self.k, self.deepest, self.draft = k, k, DraftCache(model, cache, shorter=shorter)
 
     def check(self, target: Transformer) -> None:
         self.draft.check(target)
@@ -50,7 +77,7 @@ class DraftModel(Proposer):
         new = {asks[i].key: self.draft.align(asks[i].key, asks[i].ids) for i in alive}
         while alive and (logits := self._run(new)):
             for i, logits_1V in zip(alive, logits):
-                token, q_V = guess(asks[i], logits_1V[0], tokens[i])
+                token, q_V = guess(asks[i], logits_1V[0], tokens[i], self.vocabulary)
                 if q_V is not None:
                     q[i][len(tokens[i]) - 1] = q_V
                 tokens[i].append(token)
