@@ -5,8 +5,11 @@ import torch
 
 from engines import REUSE, assert_accounts, assert_all_came_back, engine_of, page_bytes, run_out, solo
 from every_draw import distance, every_outcome
+from kvedu.caches.kv_format import KVFormat
+from kvedu.caches.paged_quantized import PagedQuantizedCache
 from kvedu.caches.prefix_hash import HashReuse
 from kvedu.engine.depths import Full, Measured
+from kvedu.engine.engine import Engine
 from kvedu.engine.guess_metrics import guessing
 from kvedu.engine.preempt import Recompute, Swap
 from kvedu.engine.trace import Admitted, Preempted, Stepped, Verified
@@ -117,6 +120,33 @@ def test_chains_change_no_bit_in_bf16(name):
     together = engine.generate(PROMPTS, max_new_tokens=24, sampling=Sampling(logprobs=0))
     assert [c.token_ids for c in together] == [c.token_ids for c in alone]
     assert [[t.logprob for t in c.logprobs] for c in together] == [[t.logprob for t in c.logprobs] for c in alone]
+
+
+@pytest.mark.parametrize("format", [KVFormat.int8(group=8), KVFormat.kivi(bits=2, group=4, residual=4)], ids=["int8", "kivi"])
+@pytest.mark.parametrize("siblings", [False, True], ids=["chains", "trees"])
+@pytest.mark.skipif(not panels_pay(torch.float32), reason="without the native CPU kernels a batch rounds differently (no GPU needed)")
+def test_over_pages_in_few_bits(format, siblings):
+    """Rejected guesses leave codes and tails as plain decoding leaves them, a text that is swapped out right after too."""
+    model = tiny_model(tiny_config(), scale=0.12).pack()
+
+    def alone(prompt):
+        cache = PagedQuantizedCache(model.config, format=format, n_pages=60, page_size=4)
+        return generate(model, prompt, max_new_tokens=20, cache=cache).token_ids
+
+    wanted = [alone(prompt) for prompt in PROMPTS]
+    one = PagedQuantizedCache(model.config, format=format, n_pages=1, page_size=4, max_sequences=4)
+    page = sum(x.numel() * x.element_size() for x in one.page_tensors)
+    told = Told([[*prompt, *text] for prompt, text in zip(PROMPTS, wanted)], 4, right=2, siblings=siblings)
+    engine = Engine(
+        model, cache_bytes=one.nbytes + 13 * page, page_size=4, kv_format=format, max_running=4, token_budget=60, preempt=Swap(10**6),
+        speculate=told, depths=Full(),
+    )  # fmt: skip
+    numbers = [engine.add(prompt, max_new_tokens=20) for prompt in PROMPTS]
+    while not engine.idle:
+        engine.step()
+        assert_accounts(engine)
+    assert [engine.results(n)[0].token_ids for n in numbers] == wanted and engine.trace.of(Preempted)
+    assert guessing(engine.trace).accepted > 20
 
 
 # -- sampling ----------------------------------------------------------------------------------

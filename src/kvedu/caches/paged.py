@@ -68,6 +68,8 @@ class PagedCache(Cache):
     """
 
     view = PagedView
+    undo: int | None = None
+    """Tokens of a chain that can be taken back, as rejected guesses are; None: any number."""
 
     def __init__(
         self, config: ModelConfig, *, n_pages: int, page_size: int = 16, reuse: Reuse | None = None, **kwargs

@@ -70,6 +70,7 @@ class PagedQuantizedCache(PagedCache):
             )
         self.format, self.fused, self.max_sequences = format, fused, max_sequences
         self.window_kept = format.tail + undo if format.tail else 0
+        self.undo = undo if format.tail else None
         super().__init__(config, **kwargs)
         self._slots: dict[int, int] = {}
         self._free_slots = list(range(max_sequences))

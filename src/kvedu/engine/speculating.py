@@ -44,7 +44,7 @@ class Speculating:
     def propose(self, plan: Plan, token_budget: int) -> None:
         """Give the plan's decodes their guesses, as far as that pays and fits."""
         self._drafted, self._done = 0.0, []
-        wishes = {work: wish for work in plan.work if (wish := _wish(work)) is not None}
+        wishes = {work: wish for work in plan.work if (wish := self._wish(work)) is not None}
         if not wishes:
             return
         rows = sum(work.tokens for work in plan.work)
@@ -60,6 +60,14 @@ class Speculating:
             self._draft(drafting, asks)
         self._drafted = self.clock() - start
         self._cut(plan, [work for asks in asked.values() for work in asks], token_budget - rows)
+
+    def _wish(self, work: Work) -> Wish | None:
+        """Decodes only: at a prompt's end there is no text yet to guess on, and it may be about to fork."""
+        sequence, run = work.sequence, work.sequence.run
+        limit = run.request.max_new_tokens - run.sampled - 1
+        if sequence.guesses is None or work.tokens > 1 or not run.sampled or limit < 1:
+            return None
+        return Wish(sequence.guesses, limit if self.cache.undo is None else min(limit, self.cache.undo))
 
     def _draft(self, drafting: Drafting, asks: dict[Work, Ask]) -> None:
         start, deepest = self.clock(), max(ask.limit for ask in asks.values())
@@ -131,7 +139,7 @@ class Speculating:
         """Leave in the cache what the text keeps, and tell its proposer how it went."""
         (sequence, work, row), guesses = turn, turn.sequence.guesses
         tree, kept, old = work.tree, verdict.path[: emitted - 1], work.context + work.tokens
-        if list(kept) != list(range(len(kept))):
+        if not tree.is_chain:
             self.cache.keep(sequence.run.seq, [*range(old), *(old + node for node in kept)])
         elif len(tree) > len(kept):
             self.cache.truncate(sequence.run.seq, old + len(kept))
@@ -150,10 +158,3 @@ class Speculating:
         if self._done:
             self.depths.stepped(sum(work.rows for work in plan.work), end - start - self._drafted)
         return [Verified(end, s.id, s.copy, r.guessed, r.depth, r.accepted, r.emitted) for s, r in self._done]
-
-
-def _wish(work: Work) -> Wish | None:
-    """Decodes only: at a prompt's end there is no text yet to guess on, and it may be about to fork."""
-    sequence, run = work.sequence, work.sequence.run
-    limit = run.request.max_new_tokens - run.sampled - 1
-    return Wish(sequence.guesses, limit) if sequence.guesses and work.tokens == 1 and run.sampled and limit > 0 else None
