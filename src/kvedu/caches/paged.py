@@ -217,13 +217,12 @@ class PagedCache(Cache):
 
     def _compact(self, seq: int, indices: list[int]) -> None:
         start = next((i for i, index in enumerate(indices) if i != index), len(indices))
-        moved = torch.tensor(indices[start:], dtype=torch.long, device=self.device)
-        length = len(self._positions[seq])
-        rows = [tuple(x[moved] for x in self._read(layer, seq, length)) for layer in range(self.n_layers)]
+        places = [slot for i in indices[start:] for slot in self.tables.slots(seq, i, i + 1)]
+        old = torch.tensor(places, dtype=torch.long, device=self.device)
+        moved = [(k.flatten(0, 1)[old], v.flatten(0, 1)[old]) for k, v in zip(self.k, self.v) if places]
         self.tables.shrink(seq, start)
-        if len(moved):
-            self._copy(self.tables.reserve({seq: (start, len(moved))}))
+        if places:
+            self._copy(self.tables.reserve({seq: (start, len(places))}))
             slots = torch.tensor(self.tables.slots(seq, start, len(indices)), device=self.device)
-            for layer, pair in enumerate(rows):
-                for x, new in zip((self.k[layer], self.v[layer]), pair):
-                    x.flatten(0, 1).index_copy_(0, slots, new)
+            for layer, pair in enumerate(moved):
+                paged_write(*pair, self.k[layer], self.v[layer], slots)
