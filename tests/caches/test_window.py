@@ -157,6 +157,59 @@ def test_angles_stay_exact_however_long_the_text():
 
 
 @pytest.mark.parametrize("kind", [WindowCache, StreamingCache])
+def test_decoding_writes_in_place(kind):
+    """A ring: from the first token to the last the same storages, of the same size; a decoded token changes one place."""
+    config = tiny_config(L=1)
+    cache = kind(config, window=5, sinks=2)
+    seq = cache.add()
+    storages = [x.data_ptr() for x in cache._rings[seq, 0]]
+    feed(cache, {seq: random_ids(9)})
+    for n in range(9, 40):
+        before = cache._rings[seq, 0].k_RKD.clone()
+        feed(cache, {seq: [n]})
+        changed = (cache._rings[seq, 0].k_RKD != before).flatten(1).any(1).nonzero()[:, 0].tolist()
+        assert changed == [2 + (n - 2) % 5] and [x.data_ptr() for x in cache._rings[seq, 0]] == storages
+        assert cache._tails == {} and cache._undo == {} and cache.nbytes == held(cache)
+
+
+@pytest.mark.parametrize("kind", [WindowCache, StreamingCache])
+def test_a_decoded_token_that_fails_is_taken_back(kind):
+    """What it was written over is there again, in every layer, also where it came no further than the first."""
+    cache = kind(tiny_config(L=3), window=4, sinks=1)
+    a, b = cache.add(), cache.add()
+    feed(cache, {a: random_ids(11), b: random_ids(2)})
+    before = [[x.clone() for x in contents(cache, seq, layer)] for seq in (a, b) for layer in range(3)]
+    for layers in (1, 3):
+        with pytest.raises(RuntimeError), cache.step({a: 1, b: 1}) as view:
+            for layer in range(layers):
+                view.append(layer, *kv(cache.config, layer, [5, 6], [11, 2]))
+                got = view.gather(layer, a)
+                assert got[2].tolist() == [0, 7, 8, 9, 10, 11], "what will go is there until the step ends"
+                assert torch.equal(got[0][1], before[layer][0][1])
+            raise RuntimeError
+    after = [list(contents(cache, seq, layer)) for seq in (a, b) for layer in range(3)]
+    assert all(torch.equal(x, y) for one, other in zip(before, after) for x, y in zip(one, other))
+
+
+@pytest.mark.parametrize("kind", [WindowCache, StreamingCache])
+def test_a_tree_goes_on_when_its_path_is_known(kind):
+    """Siblings have one position and cannot lie in one place: a step before keep() is refused, a cut to a chain is not."""
+    cache = kind(tiny_config(), window=4, sinks=1)
+    seq, chain = cache.add(), cache.add()
+    feed(cache, {seq: [1, 2, 3, 4, 5, 6, 7]})
+    feed(cache, {seq: [10, 11, 12]}, parents={seq: [-1, 0, 0]})
+    with pytest.raises(CacheError, match="ends in a tree of 3 tokens; say with keep"):
+        feed(cache, {seq: [9]})
+    twin = cache.fork(seq)
+    cache.truncate(twin, 7)  # without the second sibling
+    feed(cache, {chain: [1, 2, 3, 4, 5, 6, 7, 10, 11]})
+    for layer in range(2):
+        assert all(torch.equal(a, b) for a, b in zip(contents(cache, twin, layer), contents(cache, chain, layer)))
+    feed(cache, {twin: [9]})
+    assert cache._positions[twin] == [0, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("kind", [WindowCache, StreamingCache])
 def test_a_tree_and_its_path(kind):
     """Nothing is let go before the path is known; then what is held is what the chain would have left."""
     cache = kind(tiny_config(), window=4, sinks=1)

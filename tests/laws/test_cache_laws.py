@@ -131,10 +131,10 @@ def test_any_chunking_gives_the_state_of_one_step(name, data):
     feed(cache, {whole: tokens})
     for start, stop in zip(cuts, cuts[1:]):
         feed(cache, {parts: tokens[start:stop]})
-    same = torch.allclose if "same bits in any chunking" in cache.exceptions else torch.equal
+    room = {"rtol": 1e-4, "atol": 1e-5} if "same bits in any chunking" in cache.exceptions else {"rtol": 0, "atol": 0}
     for layer in range(cache.n_layers):
         for got, wanted in zip(contents(cache, parts, layer), contents(cache, whole, layer)):
-            assert same(got, wanted)
+            torch.testing.assert_close(got, wanted, **room)
 
 
 @keeping_cache

@@ -24,7 +24,7 @@ _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 def in_memory(elements: int, dtype: torch.dtype, pinned: bool) -> Tensor:
     """``[elements]`` zeros in host memory; ``pinned`` (page-locked), so that a GPU can copy them while it computes."""
-    return torch.zeros(elements, dtype=dtype, pin_memory=pinned)
+    return torch.zeros(elements, dtype=dtype, device="cpu", pin_memory=pinned)
 
 
 def on_disk(elements: int, dtype: torch.dtype, folder: Path | str) -> Tensor:

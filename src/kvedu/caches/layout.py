@@ -68,15 +68,15 @@ class Row:
         return slice(self.first, self.first + self.count)
 
     def visible(self, window: int | None = None) -> Tensor:
-        """Boolean ``[count, total]``: which of the sequence's tokens each new token sees.
+        """Boolean ``[count, total]`` on the CPU: which of the sequence's tokens each new token sees.
 
         Committed tokens and itself always; of the other new ones its ancestors: the
         earlier ones, or in a tree those on its path. A window hides what is W or more positions back.
         """
-        positions_S = torch.tensor(self.positions)
+        positions_S = torch.tensor(self.positions, device="cpu")
         seen_TS = visible_causal(positions_S[self.start :], positions_S, window)
         if self.parents is not None:
-            family_TT = torch.eye(self.count, dtype=torch.bool)
+            family_TT = torch.eye(self.count, dtype=torch.bool, device="cpu")
             for i, parent in enumerate(self.parents):
                 if parent >= 0:
                     family_TT[i] |= family_TT[parent]

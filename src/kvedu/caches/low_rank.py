@@ -52,7 +52,7 @@ class LowRankView(View):
         window, outs = self.window(layer), []
         for row in self.rows:
             k_SKD, v_SKD = self.cache._read(layer, row.seq, row.total)
-            cos, sin = self._turn(row, q_NHD.dtype)
+            cos, sin = self._table(row, q_NHD.dtype)
             k_SKD = rotate(k_SKD.to(q_NHD.dtype), cos, sin)
             q_BTHD = rotate(q_NHD[row.rows], cos[row.start :], sin[row.start :])[None]
             k_BKSD, v_BKSD = (x_SKD.transpose(0, 1)[None] for x_SKD in (k_SKD, v_SKD))
@@ -70,7 +70,7 @@ class LowRankView(View):
             outs.append(attention_reference(q_THD, k_SKD, v_SKD, self.visible(row, self.window(layer))))
         return torch.cat(outs)
 
-    def _turn(self, row: Row, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _table(self, row: Row, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         if row.seq not in self._tables:
             positions_S = torch.tensor(row.positions, device=self.cache.device)
             self._tables[row.seq] = cos_sin(self.cache.config.rope, positions_S, dtype, row.end_position)

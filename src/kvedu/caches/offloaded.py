@@ -180,6 +180,6 @@ class OffloadedCache(Cache):
         """Nothing to do: places beyond a sequence's length are never read."""
 
     def _compact(self, seq: int, indices: list[int]) -> None:
-        slot, index = self._slots[seq], torch.tensor(indices, dtype=torch.long)
+        slot, index = self._slots[seq], torch.tensor(indices, dtype=torch.long, device="cpu")
         for x in (*self.k, *self.v):
             x[slot, : len(indices)] = x[slot, index]

@@ -65,7 +65,7 @@ class StreamingView(WindowView):
             in_cache_TS, seen_TS = self.visible(row, self.cache.window), self.visible(row, self.window(layer))
             for t, q_HD in enumerate(q_NHD[row.rows]):
                 held = in_cache_TS[t].nonzero()[:, 0]  # ascending in the text; the query itself is the last
-                places = torch.arange(len(held))
+                places = torch.arange(len(held), device="cpu")
                 k = rotate_reference(k_SKD[held], places, rope)
                 q = rotate_reference(q_HD[None], places[-1:], rope)
                 outs.append(attention_reference(q, k, v_SKD[held], seen_TS[t, held][None]))

@@ -37,7 +37,7 @@ class WindowView(View):
         if (row.seq, window) not in self._visible:
             seen_TS = row.visible(window)
             if window == self.cache.window and self.cache.sinks:
-                seen_TS |= row.visible() & (torch.tensor(row.positions) < self.cache.sinks)
+                seen_TS |= row.visible() & (torch.tensor(row.positions, device="cpu") < self.cache.sinks)
             self._visible[row.seq, window] = seen_TS.to(self.cache.device)
         return self._visible[row.seq, window]
 

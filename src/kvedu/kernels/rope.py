@@ -22,7 +22,7 @@ from kvedu.units import Cost
 
 
 def inverse_frequencies(rope: RopeConfig, length: int = 0) -> tuple[Tensor, float]:
-    """Angles per position of each pair, fp32 of shape ``[dim/2]``, and the magnitude factor.
+    """Angles per position of each pair, fp32 of shape ``[dim/2]`` on the CPU, and the magnitude factor.
 
     ``length`` is the sequence length in tokens; only ``dynamic`` and ``longrope`` look
     at it. The factor multiplies cos and sin (YaRN and LongRoPE sharpen attention by it).
@@ -36,7 +36,7 @@ def inverse_frequencies(rope: RopeConfig, length: int = 0) -> tuple[Tensor, floa
 
 
 def _series(dim: int, theta: float) -> Tensor:
-    return 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
+    return 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32, device="cpu") / dim)
 
 
 def _default(rope: RopeConfig, length: int) -> tuple[Tensor, float]:
@@ -72,7 +72,7 @@ def _yarn(rope: RopeConfig, length: int) -> tuple[Tensor, float]:
     if rope.truncate:
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, rope.dim - 1)
-    ramp = (torch.arange(rope.dim // 2, dtype=torch.float32) - first) / max(last - first, 0.001)
+    ramp = (torch.arange(rope.dim // 2, dtype=torch.float32, device="cpu") - first) / max(last - first, 0.001)
     kept = 1 - ramp.clamp(0, 1)
     return inv_freq / rope.factor * (1 - kept) + inv_freq * kept, _yarn_magnitude(rope)
 
@@ -90,7 +90,7 @@ def _yarn_magnitude(rope: RopeConfig) -> float:
 
 def _longrope(rope: RopeConfig, length: int) -> tuple[Tensor, float]:
     original = rope.original_max_positions or rope.max_positions
-    stretch = torch.tensor(rope.long_factor if length > original else rope.short_factor, dtype=torch.float32)
+    stretch = torch.tensor(rope.long_factor if length > original else rope.short_factor, dtype=torch.float32, device="cpu")
     magnitude = rope.attention_factor
     if magnitude is None:
         magnitude = 1.0 if rope.factor <= 1 else math.sqrt(1 + math.log(rope.factor) / math.log(original))
