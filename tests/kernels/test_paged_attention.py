@@ -95,6 +95,20 @@ def test_the_bits_do_not_depend_on_the_company_or_the_pages():
         assert torch.equal(out, together[first : first + new]), b
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [None, 1100])
+def test_a_long_sequence_worked_on_in_parts_gives_the_same_bits(dtype, window):
+    """Alone, its parts go to several threads and are folded together; among many, one thread does it all."""
+    spec = [(1, 3000), (2, 1023), (1, 1024), (3, 2047), (1, 5), (1, 1025), (1, 2500), (1, 900), (40, 1000)]
+    q, k, v, layout, dense = scene(spec, 6, 2, 64, 16, dtype=dtype)
+    together = paged_attention(q, k, v, layout, window)
+    if dtype is torch.float32:
+        torch.testing.assert_close(together, paged_attention_reference(q, k, v, layout, window), rtol=1e-4, atol=1e-5)
+    for b, (first, new, old) in enumerate(layout.rows.tolist()):
+        alone = PagedLayout(layout.tables[b : b + 1], torch.tensor([[0, new, old]]))
+        assert torch.equal(paged_attention(q[first : first + new], k, v, alone, window), together[first : first + new]), b
+
+
 def test_nan_in_a_key_that_is_seen_shows():
     q, k, v, layout, _ = scene([(1, 40)], 2, 2, 16, 8)
     k[layout.tables[0, 2], 3] = torch.nan

@@ -30,6 +30,19 @@ struct Step {
 struct Item {
     int64_t sequence, from, to;  // new tokens from .. to - 1
     int64_t head, heads;         // KV heads head .. head + heads - 1
+    int64_t part = -1;           // one part of its keys (blocks.h), or all of them
+    float *folded = nullptr;     // where one part's rows go
+
+    // Query rows: those of the first head, those of the second …; and where one lies among all queries of the step.
+    template <typename T>
+    int64_t queries(const Step<T> &s) const { return heads * (to - from) * (s.heads / s.kv_heads); }
+
+    template <typename T>
+    int64_t index_of(const Step<T> &s, int64_t row) const {
+        const int64_t group = s.heads / s.kv_heads, rows = (to - from) * group, h = row / rows;
+        row -= h * rows;
+        return (s.rows[3 * sequence] + from + row / group) * s.heads + (head + h) * group + row % group;
+    }
 };
 
 // Where a block's tokens lie, in elements from the first page; -1 after the last.
@@ -89,59 +102,69 @@ uint64_t sees(const Step<T> &s, int64_t sequence, int64_t t, int64_t key) {
     return (w < s.words ? path[w] >> bits : 0) | (bits && w + 1 < s.words ? path[w + 1] << (BLOCK - bits) : 0);
 }
 
+// The first and one past the last key of an item or of its part.
+template <typename T>
+int64_t low_of(const Step<T> &s, const Item &item) { return std::max(first_of(s, item), std::max<int64_t>(0, item.part) * PART); }
+
+template <typename T>
+int64_t high_of(const Step<T> &s, const Item &item) {
+    return item.part < 0 ? end_of(s, item) : std::min(end_of(s, item), (item.part + 1) * PART);
+}
+
 // Ask for the first block of an item.
 template <typename T>
 inline __attribute__((always_inline)) void begin(const Step<T> &s, const Item &item) {
     int64_t at[BLOCK];
-    const int64_t key = first_of(s, item);
-    find(s, item, key, int(std::min<int64_t>(BLOCK, end_of(s, item) - key)), at);
+    const int64_t key = low_of(s, item);
+    find(s, item, key, int(std::min<int64_t>(BLOCK, high_of(s, item) - key)), at);
     fetch(s, s.k, at, item.heads), fetch(s, s.v, at, item.heads);
 }
 
 template <typename T>
-void work(const Step<T> &s, const Item &item, Scratch<T> &scratch) {
-    const int64_t *sequence = s.rows + 3 * item.sequence;
-    const int64_t group = s.heads / s.kv_heads, rows = (item.to - item.from) * group;
-    const int64_t width = padded(s.dim);
-    scratch.fit(rows * item.heads, s.dim);  // rows of the first head, rows of the second …
-    const auto index_of = [&](int64_t h, int64_t row) {  // among all queries of the step
-        return (sequence[0] + item.from + row / group) * s.heads + (item.head + h) * group + row % group;
-    };
-    for (int64_t h = 0; h < item.heads; h++)
-        for (int64_t row = 0; row < rows; row += group)
-            std::memcpy(scratch.q.data() + (h * rows + row) * s.dim, s.q + index_of(h, row) * s.dim, group * s.dim * sizeof(T));
-    const int64_t end = end_of(s, item);
-    for (int64_t key = first_of(s, item); key < end; key += BLOCK) {
-        const int n = int(std::min<int64_t>(BLOCK, end - key));
+struct Room : Scratch<T> {
+    Folded all;
+};
+
+template <typename T>
+void work(const Step<T> &s, const Item &item, Room<T> &room) {
+    const int64_t group = s.heads / s.kv_heads, rows = (item.to - item.from) * group;  // of each head
+    const int64_t width = padded(s.dim), queries = item.queries(s);
+    room.fit(queries, s.dim);
+    room.all.begin(queries, width);
+    for (int64_t row = 0; row < queries; row += group)
+        std::memcpy(room.q.data() + row * s.dim, s.q + item.index_of(s, row) * s.dim, group * s.dim * sizeof(T));
+    const int64_t low = low_of(s, item), high = high_of(s, item);
+    for (int64_t key = low; key < high; key += BLOCK) {
+        if (key % PART == 0 && key > low) fold(room.all, room, queries, width), room.begin(queries, s.dim);
+        const int n = int(std::min<int64_t>(BLOCK, high - key));
         int64_t at[BLOCK], next[BLOCK];
         find(s, item, key, n, at);
-        find(s, item, key + BLOCK, int(std::clamp<int64_t>(end - key - BLOCK, 0, BLOCK)), next);
+        find(s, item, key + BLOCK, int(std::clamp<int64_t>(high - key - BLOCK, 0, BLOCK)), next);
         fetch(s, s.k, next, item.heads), fetch(s, s.v, next, item.heads);
         for (int64_t h = 0; h < item.heads; h++) {
             const T *k = s.k + h * s.head_stride, *v = s.v + h * s.head_stride;
-            load_keys(k, at, s.dim, scratch.k.data());
-            load_values(v, at, s.dim, scratch.v.data());
+            load_keys(k, at, s.dim, room.k.data());
+            load_values(v, at, s.dim, room.v.data());
             for (int64_t row = 0; row < rows; row += ROWS) {
                 uint64_t seen[ROWS], any = 0;
                 const int count = int(std::min<int64_t>(ROWS, rows - row));
                 for (int r = 0; r < count; r++) any |= seen[r] = sees(s, item.sequence, item.from + (row + r) / group, key);
                 if (!(any & first64(n))) continue;
                 switch (count) {
-                    case 1: meet<1>(scratch, h * rows + row, s.dim, s.scale, n, seen); break;
-                    case 2: meet<2>(scratch, h * rows + row, s.dim, s.scale, n, seen); break;
-                    case 3: meet<3>(scratch, h * rows + row, s.dim, s.scale, n, seen); break;
-                    default: meet<4>(scratch, h * rows + row, s.dim, s.scale, n, seen);
+                    case 1: meet<1>(room, h * rows + row, s.dim, s.scale, n, seen); break;
+                    case 2: meet<2>(room, h * rows + row, s.dim, s.scale, n, seen); break;
+                    case 3: meet<3>(room, h * rows + row, s.dim, s.scale, n, seen); break;
+                    default: meet<4>(room, h * rows + row, s.dim, s.scale, n, seen);
                 }
             }
         }
     }
-    for (int64_t h = 0; h < item.heads; h++)
-        for (int64_t row = 0; row < rows; row++) {
-            const float *sums = scratch.sums.data() + (h * rows + row) * width;
-            const __m512 share = _mm512_set1_ps(1.0f / scratch.total[h * rows + row]);
-            for (int64_t d = 0; d < s.dim; d += 16)
-                store16(s.out + index_of(h, row) * s.dim + d, _mm512_mul_ps(_mm512_loadu_ps(sums + d), share), s.dim - d);
-        }
+    fold(room.all, room, queries, width);
+    if (item.folded)
+        std::memcpy(item.folded, room.all.rows.data(), queries * (width + 2) * sizeof(float));
+    else
+        for (int64_t row = 0; row < queries; row++)
+            finish(room.all.rows.data() + row * (width + 2), width, s.out + item.index_of(s, row) * s.dim, s.dim);
 }
 
 template <typename T>
@@ -156,15 +179,21 @@ void attend(const Step<T> &step, int threads) {
         for (int64_t to = step.rows[3 * b + 1]; to > 0; to -= tile)  // the longest first
             for (int64_t h = 0; h < step.kv_heads; h += together)
                 items.push_back({b, std::max<int64_t>(0, to - tile), to, h, together});
-    const int64_t n = int64_t(items.size());
+    const Parts<Item> parts(items, 4 * threads, padded(step.dim), [&](const Item &item) {
+        return Span{first_of(step, item) / PART, (end_of(step, item) - 1) / PART, item.queries(step)};
+    });
+    const std::vector<Item> &todo = parts.apart ? parts.items : items;
+    const int64_t n = int64_t(todo.size());
 #pragma omp parallel num_threads(threads)
     {
-        static thread_local Scratch<T> scratch;
+        static thread_local Room<T> room;
 #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < n; i++) {
-            if (i + threads < n) begin(step, items[i + threads]);  // the likely next of this thread
-            work(step, items[i], scratch);
+            if (i + threads < n) begin(step, todo[i + threads]);  // the likely next of this thread
+            work(step, todo[i], room);
         }
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < (parts.apart ? int64_t(items.size()) : 0); i++) parts.join(step, items[i], i, room.all);
     }
 }
 

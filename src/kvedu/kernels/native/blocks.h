@@ -89,6 +89,54 @@ void finish(const float *all, int64_t width, T *out, int64_t dim) {
     for (int64_t d = 0; d < dim; d += 16) store16(out + d, _mm512_mul_ps(_mm512_loadu_ps(all + d), share), dim - d);
 }
 
+struct Span {
+    int64_t low, high, queries;  // first and last part of an item's keys, its query rows
+};
+
+// Items taken apart, where there are fewer than ``enough``: one for each part of their keys, and room for what each comes to.
+template <typename Item>
+struct Parts {
+    bool apart;
+    int64_t width;
+    std::vector<Item> items;
+    std::vector<int64_t> counts, places;
+    std::vector<float> folded;
+
+    template <typename F>
+    Parts(const std::vector<Item> &whole, int64_t enough, int64_t width, F span_of)
+        : apart(int64_t(whole.size()) < enough), width(width) {
+        if (!apart) return;
+        int64_t size = 0;
+        for (const Item &item : whole) {
+            const Span span = span_of(item);
+            places.push_back(size), counts.push_back(span.high - span.low + 1);
+            for (int64_t part = span.low; part <= span.high; part++) {
+                items.push_back(item);
+                items.back().part = part;
+            }
+            size += counts.back() * span.queries * (width + 2);
+        }
+        folded.resize(size);
+        for (size_t i = 0, next = 0; i < whole.size(); i++)
+            for (int64_t part = 0; part < counts[i]; part++, next++)
+                items[next].folded = folded.data() + places[i] + part * span_of(whole[i]).queries * (width + 2);
+    }
+
+    // The parts of item i become its outputs.
+    template <typename Step>
+    void join(const Step &s, const Item &item, int64_t i, Folded &all) const {
+        const int64_t rows = item.queries(s), size = width + 2;
+        all.begin(rows, width);
+        for (int64_t part = 0; part < counts[i]; part++)
+            for (int64_t row = 0; row < rows; row++) {
+                const float *one = folded.data() + places[i] + (part * rows + row) * size;
+                fold(all.rows.data() + row * size, one, one[width], one[width + 1], width);
+            }
+        for (int64_t row = 0; row < rows; row++)
+            finish(all.rows.data() + row * size, width, s.out + item.index_of(s, row) * s.dim, s.dim);
+    }
+};
+
 // 16 rows of 16 dwords become 16 columns.
 void transpose(__m512i r[16]) {
     __m512i t[16];

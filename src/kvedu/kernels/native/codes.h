@@ -110,6 +110,20 @@ struct Bytes {
 
     struct Table {
         __m512i high[4], low[4];
+
+        // The two bytes of each of 64 codes.
+        void split(__m512i codes, __m512i &upper, __m512i &lower) const {
+            const __m512i index = SIGNED ? _mm512_abs_epi8(codes) : codes;
+            upper = _mm512_permutex2var_epi8(high[0], index, high[1]);
+            lower = _mm512_permutex2var_epi8(low[0], index, low[1]);
+            if constexpr (UNSIGNED) {
+                const __mmask64 above = _mm512_movepi8_mask(codes);
+                upper = _mm512_mask_blend_epi8(above, upper, _mm512_permutex2var_epi8(high[2], codes, high[3]));
+                lower = _mm512_mask_blend_epi8(above, lower, _mm512_permutex2var_epi8(low[2], codes, low[3]));
+            } else {
+                upper = _mm512_ternarylogic_epi32(upper, codes, _mm512_set1_epi8(char(0x80)), 0xf8);  // upper | (codes & sign)
+            }
+        }
     };
 
     static Table made() {
@@ -130,19 +144,6 @@ struct Bytes {
     }
 
     static inline const Table table = made();
-
-    static void split(__m512i codes, __m512i &high, __m512i &low) {
-        const __m512i index = SIGNED ? _mm512_abs_epi8(codes) : codes;
-        high = _mm512_permutex2var_epi8(table.high[0], index, table.high[1]);
-        low = _mm512_permutex2var_epi8(table.low[0], index, table.low[1]);
-        if constexpr (UNSIGNED) {
-            const __mmask64 upper = _mm512_movepi8_mask(codes);
-            high = _mm512_mask_blend_epi8(upper, high, _mm512_permutex2var_epi8(table.high[2], codes, table.high[3]));
-            low = _mm512_mask_blend_epi8(upper, low, _mm512_permutex2var_epi8(table.low[2], codes, table.low[3]));
-        } else {
-            high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(char(0x80)), 0xf8);  // high | (codes & sign)
-        }
-    }
 };
 
 // Bytes of two registers interleaved: 0, 64, 1, 65, … and on from byte ``first``, ``run`` neighbors in a row of the first.

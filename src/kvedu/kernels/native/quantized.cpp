@@ -61,6 +61,17 @@ inline void put(uint16_t *to, __m512 x) { store16(to, x); }
 inline void put1(float *to, float x) { *to = x; }
 inline void put1(uint16_t *to, float x) { store16(to, _mm512_set1_ps(x), 1); }
 
+// Where n tokens lie that were coded one by one: their vectors' numbers among all.
+template <typename T>
+void find(const Step<T> &s, const Item &item, int64_t key, int n, int64_t *at) {
+    const int32_t *table = s.tables + item.sequence * s.table_width;
+    int64_t page = key / s.page_size, offset = key - page * s.page_size;
+    for (int j = 0; j < n; j++) {
+        at[j] = (table[page] * s.page_size + offset) * s.kv_heads + item.head;
+        if (++offset == s.page_size) page++, offset = 0;
+    }
+}
+
 // Whether scales can wait: codes go to the registers as they are, and scores and weights are scaled instead.
 inline bool scales_wait(const Side &s, int64_t dim) {
     return !s.along_tokens && !s.n_apart && dim % 32 == 0 && (!s.scale_kind || s.group % 16 == 0);
@@ -76,16 +87,17 @@ struct Factors {
 #ifdef __AVX512VBMI__
 // Keys of a block straight from their bytes to where ``load_keys`` of blocks.h would put them; dim a multiple of 64.
 template <typename Reader>
-void keys_of_bytes(const uint8_t *const *runs, int64_t dim, uint16_t *k, Reader) {
+void keys_of_bytes(const uint8_t *const *runs, int n, int64_t dim, uint16_t *k) {
+    const auto table = Bytes<Reader>::table;
     const __m512i first = _mm512_load_si512(ZIPPED_PAIRS[0]), second = _mm512_load_si512(ZIPPED_PAIRS[1]);
     for (int64_t d = 0; d < dim; d += 64)
-        for (int g = 0; g < BLOCK; g += 16) {
+        for (int g = 0; g < n; g += 16) {
             __m512i r[16];
-            for (int j = 0; j < 16; j++) r[j] = runs[g + j] ? _mm512_loadu_si512(runs[g + j] + d) : _mm512_setzero_si512();
+            for (int j = 0; j < 16; j++) r[j] = g + j < n ? _mm512_loadu_si512(runs[g + j] + d) : _mm512_setzero_si512();
             transpose(r);
             for (int j = 0; j < 16; j++) {  // 16 keys, four elements of each
                 __m512i high, low;
-                Bytes<Reader>::split(r[j], high, low);
+                table.split(r[j], high, low);
                 uint16_t *to = k + (d + 4 * j) * BLOCK + 2 * g;
                 _mm512_storeu_si512(to, _mm512_permutex2var_epi8(low, first, high));
                 _mm512_storeu_si512(to + 2 * BLOCK, _mm512_permutex2var_epi8(low, second, high));
@@ -93,59 +105,55 @@ void keys_of_bytes(const uint8_t *const *runs, int64_t dim, uint16_t *k, Reader)
         }
 }
 
-// A row of bytes as bf16; dim a multiple of 64.
+// Rows of bytes as bf16; dim a multiple of 64.
 template <typename Reader>
-void row_of_bytes(const uint8_t *run, int64_t dim, uint16_t *row, Reader) {
-    for (int64_t d = 0; d < dim; d += 64) {
-        __m512i high, low;
-        Bytes<Reader>::split(_mm512_loadu_si512(run + d), high, low);
-        _mm512_storeu_si512(row + d, _mm512_permutex2var_epi8(low, _mm512_load_si512(ZIPPED[0]), high));
-        _mm512_storeu_si512(row + d + 32, _mm512_permutex2var_epi8(low, _mm512_load_si512(ZIPPED[1]), high));
-    }
+void rows_of_bytes(const uint8_t *const *runs, int n, int64_t dim, uint16_t *rows) {
+    const auto table = Bytes<Reader>::table;
+    const __m512i first = _mm512_load_si512(ZIPPED[0]), second = _mm512_load_si512(ZIPPED[1]);
+    for (int64_t d = 0; d < dim; d += 64)
+        for (int j = 0; j < n; j++) {
+            __m512i high, low;
+            table.split(_mm512_loadu_si512(runs[j] + d), high, low);
+            _mm512_storeu_si512(rows + j * dim + d, _mm512_permutex2var_epi8(low, first, high));
+            _mm512_storeu_si512(rows + j * dim + d + 32, _mm512_permutex2var_epi8(low, second, high));
+        }
 }
 #endif
 
-// A row of codes as numbers, not yet scaled.
-template <typename T, typename Reader>
-void row_of_codes(const uint8_t *run, int64_t dim, T *row, Reader) {
-#ifdef __AVX512VBMI__
-    if constexpr (Bytes<Reader>::GIVEN && std::is_same_v<T, uint16_t>)
-        if (dim % 64 == 0) return row_of_bytes(run, dim, row, Reader{});
-#endif
-    for (int64_t d = 0; d < dim; d += 32) Plain<Reader>::put(run, d, row + d);
+// Numbers of a block's tokens, group by group, as fp32 [group][64]; 0 after the last token.
+template <typename Word>
+void spread_numbers(const void *from, int64_t kind, const int64_t *at, int n, int64_t groups, float *to) {
+    for (int64_t g = 0; g < groups; g++) {
+        alignas(64) Word few[BLOCK] = {};
+        for (int j = 0; j < n; j++) few[j] = static_cast<const Word *>(from)[at[j] * groups + g];
+        for (int j = 0; j < BLOCK; j += 16) _mm512_storeu_ps(to + g * BLOCK + j, numbers16(few, kind, j));
+    }
+}
+
+inline void spread_numbers(const void *from, int64_t kind, const int64_t *at, int n, int64_t groups, float *to) {
+    kind == FP32 ? spread_numbers<uint32_t>(from, kind, at, n, groups, to) : spread_numbers<uint16_t>(from, kind, at, n, groups, to);
 }
 
 // Rows of n tokens' codes, and their scales apart; or, true, the keys laid out already.
-template <typename T, typename Reader>
-bool codes_of_tokens(const Side &s, const int32_t *table, int64_t page_size, int64_t kv_heads, int64_t head, int64_t dim,
-                     int64_t key, int n, T *rows, T *keys, Factors &factors, Reader) {
-    bool straight = false;
-#ifdef __AVX512VBMI__
-    if constexpr (Bytes<Reader>::GIVEN && std::is_same_v<T, uint16_t>) straight = keys && dim % 64 == 0;
-#endif
-    const uint8_t *runs[BLOCK] = {};
+template <typename Reader, typename T>
+bool codes_of_tokens(const Side &s, const int64_t *at, int n, int64_t dim, T *rows, T *keys, Factors &factors) {
     const int64_t bytes = s.bytes(dim), groups = s.groups(dim);
     factors.groups = groups, factors.zeros = s.zero;
     factors.scale.resize(groups * BLOCK), factors.zero.resize(groups * BLOCK);
-    int64_t page = key / page_size, offset = key - page * page_size;
-    for (int j = 0; j < n; j++, rows += dim) {
-        const int64_t at = (table[page] * page_size + offset) * kv_heads + head;
-        const uint8_t *run = s.codes + at * bytes;
-        runs[j] = run;
-        if (!straight) row_of_codes(run, dim, rows, Reader{});
-        for (int64_t g = 0; g < groups; g++) {
-            factors.scale[g * BLOCK + j] = number(s.scale, s.scale_kind, at * groups + g);
-            if (s.zero) factors.zero[g * BLOCK + j] = number(s.zero, s.scale_kind, at * groups + g);
-        }
-        if (++offset == page_size) page++, offset = 0;
-    }
-    for (int64_t g = 0; g < groups; g++)
-        for (int j = n; j < BLOCK; j++) factors.scale[g * BLOCK + j] = factors.zero[g * BLOCK + j] = 0.0f;
+    if (groups) spread_numbers(s.scale, s.scale_kind, at, n, groups, factors.scale.data());
+    if (s.zero) spread_numbers(s.zero, s.scale_kind, at, n, groups, factors.zero.data());
+    const uint8_t *runs[BLOCK];
+    for (int j = 0; j < n; j++) runs[j] = s.codes + at[j] * bytes;
 #ifdef __AVX512VBMI__
     if constexpr (Bytes<Reader>::GIVEN && std::is_same_v<T, uint16_t>)
-        if (straight) keys_of_bytes(runs, dim, keys, Reader{});
+        if (dim % 64 == 0) {
+            if (keys) return keys_of_bytes<Reader>(runs, n, dim, keys), true;
+            return rows_of_bytes<Reader>(runs, n, dim, rows), false;
+        }
 #endif
-    return straight;
+    for (int j = 0; j < n; j++)
+        for (int64_t d = 0; d < dim; d += 32) Plain<Reader>::put(runs[j], d, rows + j * dim + d);
+    return false;
 }
 
 // Rows of n tokens whose vectors are coded one by one.
@@ -240,14 +248,15 @@ void keys_of_groups(const Side &s, const int32_t *table, int64_t page_size, int6
 }
 
 template <typename T>
-bool coded_rows(const Step<T> &s, int side, const Item &item, int64_t key, int n, T *rows, T *keys, Factors &factors) {
+bool coded_rows(const Step<T> &s, int side, const Item &item, int64_t key, int n, const int64_t *at, T *rows, T *keys,
+                Factors &factors) {
     const Side &from = *s.sides[side];
     const int32_t *table = s.tables + item.sequence * s.table_width;
     factors.groups = 0;
     bool straight = false;
     with_reader(from, [&](auto reader) {
         if (scales_wait(from, s.dim))
-            straight = codes_of_tokens(from, table, s.page_size, s.kv_heads, item.head, s.dim, key, n, rows, keys, factors, reader);
+            straight = codes_of_tokens<decltype(reader)>(from, at, n, s.dim, rows, keys, factors);
         else if (keys && from.along_tokens && from.group % 16 == 0 && s.dim % 16 == 0 && s.dim <= 256) {
             keys_of_groups(from, table, s.page_size, s.kv_heads, item.head, s.dim, key, n, keys, reader);
             straight = true;
@@ -380,7 +389,7 @@ void work(const Step<T> &s, const Item &item, Room<T> &room) {
             room.q_sums[i / s.dim * groups + i % s.dim / size] += _mm512_reduce_add_ps(load16(room.q.data() + i));
     }
     const int64_t first_exact = s.coded(start + item.from), last_coded = s.coded(end - 1);
-    int64_t at[BLOCK];
+    int64_t at[BLOCK], where[BLOCK];
     const auto meet_rows = [&](int64_t key, int n, bool as_codes) {
         for (int64_t row = 0; row < rows; row += ROWS) {
             uint64_t seen[ROWS], any = 0;
@@ -412,9 +421,10 @@ void work(const Step<T> &s, const Item &item, Room<T> &room) {
         if (key % PART == 0 && key > first) fold(room.all, room, rows, width), room.begin(rows, s.dim);
         const int n = int(std::min<int64_t>(BLOCK, last_coded - key)), all = int(std::min<int64_t>(BLOCK, end - key));
         if (n > 0) {
+            find(s, item, key, n, where);
             fetch(s, item, key + BLOCK, std::clamp<int64_t>(last_coded - key - BLOCK, 0, BLOCK));
             lay_out(n, [&](int side, T *to, T *keys, Factors &factors) {
-                return coded_rows(s, side, item, key, n, to, keys, factors);
+                return coded_rows(s, side, item, key, n, where, to, keys, factors);
             });
             meet_rows(key, n, true);
         }
@@ -435,20 +445,6 @@ void work(const Step<T> &s, const Item &item, Room<T> &room) {
             finish(room.all.rows.data() + row * (width + 2), width, s.out + item.index_of(s, row) * s.dim, s.dim);
 }
 
-// The parts of an item, one after the other in ``parts``, become its outputs.
-template <typename T>
-void join(const Step<T> &s, const Item &item, const float *parts, int64_t count, Folded &all) {
-    const int64_t rows = item.queries(s), width = padded(s.dim), size = width + 2;
-    all.begin(rows, width);
-    for (int64_t part = 0; part < count; part++)
-        for (int64_t row = 0; row < rows; row++) {
-            const float *one = parts + (part * rows + row) * size;
-            fold(all.rows.data() + row * size, one, one[width], one[width + 1], width);
-        }
-    for (int64_t row = 0; row < rows; row++)
-        finish(all.rows.data() + row * size, width, s.out + item.index_of(s, row) * s.dim, s.dim);
-}
-
 template <typename T>
 void attend(const Step<T> &step, int threads) {
     const int64_t tile = std::max<int64_t>(1, 96 / (step.heads / step.kv_heads));
@@ -456,25 +452,10 @@ void attend(const Step<T> &step, int threads) {
     for (int64_t b = 0; b < step.sequences; b++)
         for (int64_t to = step.rows[4 * b + 1]; to > 0; to -= tile)  // the longest first
             for (int64_t h = 0; h < step.kv_heads; h++) items.push_back({b, std::max<int64_t>(0, to - tile), to, h});
-    // Where items are few, their parts are worked on by themselves.
-    const int64_t whole = int64_t(items.size());
-    const bool apart = whole < 4 * threads;
-    std::vector<int64_t> begins(whole + 1, 0), places(whole + 1, 0);
-    std::vector<Item> parts;
-    for (int64_t i = 0; apart && i < whole; i++) {
-        const int64_t low = items[i].first(step) / PART, high = (items[i].end(step) - 1) / PART;
-        for (int64_t part = low; part <= high; part++) {
-            parts.push_back(items[i]);
-            parts.back().part = part;
-        }
-        begins[i + 1] = begins[i] + high - low + 1;
-        places[i + 1] = places[i] + (high - low + 1) * items[i].queries(step) * (padded(step.dim) + 2);
-    }
-    std::vector<float> folded(places[whole]);
-    for (int64_t i = 0; apart && i < whole; i++)
-        for (int64_t p = begins[i]; p < begins[i + 1]; p++)
-            parts[p].folded = folded.data() + places[i] + (p - begins[i]) * items[i].queries(step) * (padded(step.dim) + 2);
-    const std::vector<Item> &todo = apart ? parts : items;
+    const Parts<Item> parts(items, 4 * threads, padded(step.dim), [&](const Item &item) {
+        return Span{item.first(step) / PART, (item.end(step) - 1) / PART, item.queries(step)};
+    });
+    const std::vector<Item> &todo = parts.apart ? parts.items : items;
     const int64_t n = int64_t(todo.size());
 #pragma omp parallel num_threads(threads)
     {
@@ -482,8 +463,7 @@ void attend(const Step<T> &step, int threads) {
 #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < n; i++) work(step, todo[i], room);
 #pragma omp for schedule(dynamic)
-        for (int64_t i = 0; i < (apart ? whole : 0); i++)
-            join(step, items[i], folded.data() + places[i], begins[i + 1] - begins[i], room.all);
+        for (int64_t i = 0; i < (parts.apart ? int64_t(items.size()) : 0); i++) parts.join(step, items[i], i, room.all);
     }
 }
 
