@@ -2,9 +2,10 @@
 
 Sequence b's token t lies in page ``tables[b, t // C]`` at offset ``t % C``; its new queries are the
 last of its tokens and see all earlier ones (or the last W of them); in a token tree, of the
-new ones its ancestors only. A contiguous cache is the special case of one long page per sequence. Definition below, in plain PyTorch: gather, then
-``attention_reference``. The fast path is ``native/attention.cpp``: it reads the pages where they
-lie, all query heads of a KV head at once, every sequence of the step in one call (Kwon et al. 2023).
+new ones its ancestors only. A contiguous cache is the special case of one long page per sequence. Definition below,
+in plain PyTorch: gather, then ``attention_reference``. The fast paths read the pages where they lie, all query heads
+of a KV head at once, every sequence of the step in one call (Kwon et al. 2023): ``native/attention.cpp`` on a CPU,
+``paged_attention_triton`` on a GPU.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 from kvedu.kernels import native
 from kvedu.kernels.attention import attention_reference, cost, visible_causal
 from kvedu.kernels.family import family, visible_in_family
+from kvedu.kernels.launch import chip_of, wants_triton
 
 __all__ = ["PagedLayout", "cost", "paged_attention", "paged_attention_reference", "paged_write", "takes"]
 
@@ -42,13 +44,20 @@ class PagedLayout:
         rows: Sequence[tuple[int, int, int]],
         parents: Sequence[Sequence[int] | None] = (),
         window: int | None = None,
+        device: torch.device | str = "cpu",
     ) -> PagedLayout:
         """From lists; tables are padded to equal length. ``parents`` of each sequence's tree (None: no tree), which
         a ``window`` cuts too."""
         longest = max(map(len, tables))
         padded = [[*table, *[0] * (longest - len(table))] for table in tables]
         trees = family(rows, parents, window) if any(tree is not None for tree in parents) else None
-        return PagedLayout(torch.tensor(padded, dtype=torch.int32), torch.tensor(rows, dtype=torch.int64), trees)
+        layout = PagedLayout(torch.tensor(padded, dtype=torch.int32), torch.tensor(rows, dtype=torch.int64), trees)
+        return layout if torch.device(device).type == "cpu" else layout.to(device)
+
+    def to(self, device: torch.device | str) -> PagedLayout:
+        """The same layout on the device of the pages, where a kernel reads it; the host does not wait for the copy."""
+        move = (None if x is None else x.to(device, non_blocking=True) for x in (self.tables, self.rows, self.family))
+        return PagedLayout(*move)
 
 
 def paged_attention_reference(
@@ -75,18 +84,55 @@ def _visible(layout: PagedLayout, first: int, new: int, old: int, window: int | 
 
 
 def takes(q_NHD: Tensor, k_PCKD: Tensor) -> bool:
-    """Whether ``paged_attention`` can serve these queries over these pages; else attend by gathering."""
-    return native.usable(q_NHD, k_PCKD) and q_NHD.shape[2] % 2 == 0
+    """Whether ``paged_attention`` can serve these queries over these pages; else attend by gathering.
+
+    On a GPU: where Triton runs, nobody asks for a gradient, and heads of this size fit the chip: up to 128 everywhere,
+    256 where shared memory holds the tiles. Compute capability 7.5 has no bf16, and Triton's products use no
+    tensor cores there: fp16, and steps of up to 64 rows; longer chunks are quicker through PyTorch.
+    """
+    if q_NHD.device.type == "cpu":
+        return native.usable(q_NHD, k_PCKD) and q_NHD.shape[2] % 2 == 0
+    if not wants_triton(None, q_NHD) or q_NHD.dtype != k_PCKD.dtype or (torch.is_grad_enabled() and q_NHD.requires_grad):
+        return False
+    from kvedu.kernels.paged_attention_triton import fits
+
+    chip = chip_of(q_NHD)
+    if chip.capability == 75 and len(q_NHD) > 64:
+        return False
+    return fits(chip, q_NHD.shape[2], q_NHD.dtype, q_NHD.shape[1] // k_PCKD.shape[2])
 
 
 def paged_attention(
-    q_NHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, layout: PagedLayout, window: int | None = None
+    q_NHD: Tensor,
+    k_PCKD: Tensor,
+    v_PCKD: Tensor,
+    layout: PagedLayout,
+    window: int | None = None,
+    *,
+    triton: bool | None = None,
+    **blocks: int | bool | None,
 ) -> Tensor:
     """The kernel, where ``takes`` says so: ``[N, H, D]``.
 
-    Pages may have any strides (K's and V's equal) as long as the last axis is dense and D is even. Places
-    that no token has been written to are never read.
+    Pages may have any strides as long as the last axis is dense; the CPU's kernel wants K's and V's equal and D
+    even. Places that no token has been written to are never read.
+
+    ``triton`` None runs Triton where the tensors are on a GPU; True asks for it (on a CPU in its
+    interpreter). Its block sizes and splits have a rule, or are given: ``block_m``, ``block_s``, ``splits``, ``warps``,
+    ``stages``; ``split_tokens`` with a ``block_m`` gives every token the same bits whatever the step holds besides
+   . The layout lies on the device of the pages.
     """
+    if wants_triton(triton, q_NHD):
+        from kvedu.kernels.paged_attention_triton import plan_attention
+
+        out_NHD = q_NHD.new_empty((*q_NHD.shape[:2], v_PCKD.shape[3]))
+        planned = plan_attention(
+            q_NHD, k_PCKD, v_PCKD, layout.tables, layout.rows, out_NHD,
+            chip=chip_of(q_NHD), window=window, family_NW=layout.family, **blocks,
+        )  # fmt: skip
+        for launch in planned:
+            launch.run()
+        return out_NHD
     N, H, D = q_NHD.shape
     _, C, K, _ = k_PCKD.shape
     if k_PCKD.stride() != v_PCKD.stride() or D % 2 or H % K:

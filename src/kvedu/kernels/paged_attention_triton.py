@@ -1,0 +1,277 @@
+"""One attention kernel for a whole step: prompts, chunks after a cached prefix, single tokens and token trees, paged or not.
+
+A program owns a block of query rows of one KV head and walks over that head's keys, a tile at a time, with a
+running softmax (Milakov and Gimelshein 2018; Dao et al. 2022). Its rows are the G query heads of a group times
+some tokens, so K and V cross the memory bus once per KV head and block, whatever G is. A step of single tokens
+has few blocks; then the keys are cut into splits too, each program leaves a partial result with the logarithm of its
+sum, and ``softmax_triton.merge`` puts them together (flash-decoding, Dao et al. 2023).
+
+    program (kv head, block of queries, split)      tiles: q [BLOCK_M, D], k and v [BLOCK_S, D], scores [BLOCK_M, BLOCK_S]
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kvedu.kernels.launch import LOG2E, Chip, KernelError, Launch, power_of_two
+from kvedu.kernels.softmax_triton import plan_merge
+from kvedu.kernels.tiles_triton import find_rows, log_sum, online
+
+
+@triton.jit
+def load_tile(x, table, page, keys, inside, x_p, x_c, C: tl.constexpr, WIDTH: tl.constexpr, BLOCK_S: tl.constexpr,
+              PADDED: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+    """Rows of one head at these keys, ``[BLOCK_S, PADDED]``; C = 0 means that the sequence lies in the one page given.
+
+    Where a tile lies within one page its number is read once, else for each key. Nothing outside
+    ``inside`` or beyond WIDTH is touched.
+    """
+    d = tl.arange(0, PADDED)
+    if C == 0:
+        at = page * x_p + keys.to(tl.int64) * x_c
+    elif C % BLOCK_S == 0:
+        first = tl.min(keys, 0)
+        at = tl.load(table + first // C).to(tl.int64) * x_p + (keys % C).to(tl.int64) * x_c
+    else:
+        if MASKED:
+            at = tl.load(table + keys // C, mask=inside, other=0).to(tl.int64) * x_p + (keys % C).to(tl.int64) * x_c
+        else:
+            at = tl.load(table + keys // C).to(tl.int64) * x_p + (keys % C).to(tl.int64) * x_c
+    where = x + at[:, None] + d[None, :]
+    if MASKED:
+        return tl.load(where, mask=inside[:, None] & (d < WIDTH)[None, :], other=0.0)
+    elif WIDTH != PADDED:
+        return tl.load(where, mask=(d < WIDTH)[None, :], other=0.0)
+    else:
+        return tl.load(where)
+
+
+@triton.jit
+def sweep(acc, m, l, q_tile, k, v, table, page, lo, hi, last_M, position_M, family_M, old, scale, width, k_p, k_c, v_p, v_c,
+          C: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BLOCK_S: tl.constexpr, DP: tl.constexpr, DVP: tl.constexpr,
+          MASKED: tl.constexpr, WINDOW: tl.constexpr, WORDS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """Take the keys lo .. hi - 1 into (acc, m, l). MASKED tiles may hold keys that some row must not see."""
+    for start in tl.range(lo, hi, BLOCK_S):
+        keys = start + tl.arange(0, BLOCK_S)
+        inside = keys < hi
+        k_tile = load_tile(k, table, page, keys, inside, k_p, k_c, C, D, BLOCK_S, DP, MASKED)
+        s = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
+        if MASKED:
+            visible = keys[None, :] <= last_M[:, None]
+            if WORDS:  # a tree's window was applied to its bits, and to its committed keys by depth
+                asked = ((keys >= old) & inside)[None, :] & (position_M >= 0)[:, None]
+                place = tl.where(keys >= old, keys - old, 0)
+                words = tl.load(family_M[:, None] + (place // 64)[None, :], mask=asked, other=0)
+                visible = visible & (((words >> (place % 64).to(tl.int64)[None, :]) & 1 != 0) | ~asked)
+                if WINDOW:
+                    at_M = tl.where(position_M >= 0, position_M, last_M)
+                    visible = visible & ((keys[None, :] > at_M[:, None] - width) | asked)
+            elif WINDOW:
+                visible = visible & (keys[None, :] > last_M[:, None] - width)
+            s = tl.where(visible, s, float("-inf"))
+        p, shrink, m, l = online(s, m, l)
+        v_tile = load_tile(v, table, page, keys, inside, v_p, v_c, C, DV, BLOCK_S, DVP, MASKED)
+        acc = tl.dot(p.to(v_tile.dtype), v_tile, acc * shrink[:, None], input_precision=PRECISION)
+    return acc, m, l
+
+
+@triton.jit
+def ones(x):
+    """Bits set in each int64, by halves: no instruction of one maker's chips is asked for."""
+    x = x - ((x >> 1) & 0x5555555555555555)
+    x = (x & 0x3333333333333333) + ((x >> 2) & 0x3333333333333333)
+    x = (x + (x >> 4)) & 0x0F0F0F0F0F0F0F0F
+    x = x + (x >> 32)
+    x = x + (x >> 16)
+    return ((x + (x >> 8)) & 0x7F).to(tl.int32)
+
+
+@triton.jit
+def attend(q, k, v, out, lse, tables, rows, family, q_n, q_h, k_p, k_c, k_k, v_p, v_c, v_k, out_n, out_h, out_s, lse_n, lse_h,
+           table_b, family_n, B, scale, width, chunk,
+           G: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, C: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_S: tl.constexpr,
+           DP: tl.constexpr, DVP: tl.constexpr, ONE_EACH: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
+           WORDS: tl.constexpr, SPLIT: tl.constexpr, PARTIAL: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """Attention of a block of query rows over one split of its keys.
+
+    CAUSAL: the new tokens are keys too, and a token sees those up to itself; else all see the ``old`` keys and
+    nothing more. WORDS > 0: token trees, as bits (``kernels/family``). SPLIT 0: no splits; 1: as many as the grid has, of what this block sees; 2: cut at multiples of
+    ``chunk`` from the sequence's first key, whatever the step. PARTIAL: store fp32 and the log-sum. EDGES: tiles that
+    every row sees whole are done in a loop of their own, without masks.
+    """
+    TOKENS: tl.constexpr = BLOCK_M // G
+    head = tl.program_id(0)
+    block = tl.num_programs(1) - 1 - tl.program_id(1)  # the last queries see most: first come, first done
+    split = tl.program_id(2)
+    b, first, new, old, t0 = find_rows(rows, block, B, TOKENS, ONE_EACH, 3)
+    if t0 >= new:
+        return
+    row = tl.arange(0, BLOCK_M)
+    t = t0 + row // G
+    valid = (row < TOKENS * G) & (t < new)
+    at_row = first + tl.where(valid, t, 0)  # int64
+    at_head = head * G + row % G
+    d = tl.arange(0, DP)
+    q_tile = tl.load(q + (at_row * q_n + at_head * q_h)[:, None] + d[None, :], mask=valid[:, None] & (d < D)[None, :], other=0.0)
+
+    if CAUSAL:  # the last key that each row sees, and one past the last that any row sees
+        last = old + t
+        end = old + tl.minimum(t0 + TOKENS, new)
+    else:
+        last = old - 1 + t * 0
+        end = old
+    last = tl.where(valid, last, -1)
+    lo = t0 * 0
+    if WINDOW:
+        lo = tl.maximum(old + (0 if WORDS else t0) + 1 - width, 0) // BLOCK_S * BLOCK_S
+    hi = end
+    if SPLIT == 1:
+        share = tl.cdiv(tl.cdiv(end - lo, tl.num_programs(2)), BLOCK_S) * BLOCK_S
+        lo += split * share
+        hi = tl.minimum(end, lo + share)
+    if SPLIT == 2:
+        hi = tl.minimum(end, (split + 1) * chunk)
+        lo = tl.maximum(lo, split * chunk)
+
+    m = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    l = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, DVP], tl.float32)
+    k += head.to(tl.int64) * k_k
+    v += head.to(tl.int64) * v_k
+    table = tables + b.to(tl.int64) * table_b
+    page = tl.load(table).to(tl.int64)
+    family_M = family + at_row * family_n
+    position = last * 0 - 1
+    if WORDS:  # a tree's tokens stand as deep as they have ancestors; rows without a bit belong to no tree
+        depth = ones(tl.load(family_M, mask=valid, other=0))
+        for w in tl.static_range(1, WORDS):
+            depth += ones(tl.load(family_M + w, mask=valid, other=0))
+        position = tl.where(depth > 0, old + depth - 1, -1)
+    if EDGES:
+        inner = tl.minimum(hi, old + t0 + 1 if CAUSAL else old)  # every row sees the keys before this one
+        if WORDS:
+            inner = tl.minimum(hi, old)
+        if WINDOW:  # and after this one
+            left = tl.minimum(hi, tl.cdiv(tl.maximum(end - width, 0), BLOCK_S) * BLOCK_S)
+            acc, m, l = sweep(acc, m, l, q_tile, k, v, table, page, lo, left, last, position, family_M, old, scale, width, k_p, k_c, v_p, v_c,
+                              C, D, DV, BLOCK_S, DP, DVP, True, WINDOW, WORDS, PRECISION)  # fmt: skip
+            lo = tl.maximum(lo, left)
+        whole = lo + tl.maximum(inner - lo, 0) // BLOCK_S * BLOCK_S
+        acc, m, l = sweep(acc, m, l, q_tile, k, v, table, page, lo, whole, last, position, family_M, old, scale, width, k_p, k_c, v_p, v_c,
+                          C, D, DV, BLOCK_S, DP, DVP, False, WINDOW, WORDS, PRECISION)  # fmt: skip
+        lo = whole
+    acc, m, l = sweep(acc, m, l, q_tile, k, v, table, page, lo, hi, last, position, family_M, old, scale, width, k_p, k_c, v_p, v_c,
+                      C, D, DV, BLOCK_S, DP, DVP, True, WINDOW, WORDS, PRECISION)  # fmt: skip
+
+    acc = acc / tl.where(l == 0.0, 1.0, l)[:, None]
+    dv = tl.arange(0, DVP)
+    to = out + (at_row * out_n + at_head * out_h + split * out_s)[:, None] + dv[None, :]
+    tl.store(to, acc.to(out.dtype.element_ty), mask=valid[:, None] & (dv < DV)[None, :])
+    if PARTIAL:
+        tl.store(lse + at_row * lse_n + at_head * lse_h + split, log_sum(m, l), mask=valid)
+
+
+def blocks_for(chip: Chip, rows: float, G: int, D: int, itemsize: int) -> dict[str, int]:
+    """Block sizes by rule: rows of a block by how many there are, tiles by what shared memory and registers hold."""
+    wide, exact, old = power_of_two(D) > 128, itemsize == 4, chip.capability == 75
+    most = 16 if exact and wide or old else 32 if exact or wide else 128 if chip.capability >= 90 else 64
+    least = 1 if old else 16  # rows of a tensor core's tile; 7.5 has none that Triton uses, and wastes none
+    block_m = max(least, power_of_two(G), min(most, power_of_two(math.ceil(rows))))
+    block_s = 32 if exact or wide or old else 64
+    if block_m <= 32 and not exact and not old:
+        block_s = 128 if power_of_two(D) <= 64 else 64
+    stages = chip.stages + (block_m <= 32 and chip.stages > 1)  # a page's number, its rows, and one more in flight
+    while stages > 1 and shared_bytes(D, D, itemsize, block_m, block_s, stages - 1) > chip.shared:
+        stages -= 1
+    return {"block_m": block_m, "block_s": block_s, "warps": 8 if block_m >= 128 and D > 64 else 4, "stages": stages}
+
+
+def splits_for(chip: Chip, programs: int, keys: int, block_s: int) -> int:
+    """Splits that fill the chip: four programs a multiprocessor, none with less than four tiles of keys."""
+    return max(1, min(-(-4 * chip.processors // max(programs, 1)), keys // (4 * block_s), 128))
+
+
+def shared_bytes(D: int, DV: int, itemsize: int, block_m: int, block_s: int, stages: int) -> int:
+    """Shared memory of a program, in bytes: its queries, and tiles of K and V in ``stages`` buffers."""
+    return itemsize * (block_m * power_of_two(D) + max(stages, 1) * block_s * (power_of_two(D) + power_of_two(DV)))
+
+
+def plan_attention(
+    q_NHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, tables_BJ: Tensor, rows_B3: Tensor, out_NHD: Tensor, *, chip: Chip,
+    scale: float | None = None, window: int | None = None, family_NW: Tensor | None = None, causal: bool = True,
+    block_m: int | None = None, block_s: int | None = None, splits: int | None = None, split_tokens: int | None = None,
+    warps: int | None = None, stages: int | None = None, edges: bool | None = None,
+    parts: tuple[Tensor, Tensor] | None = None,
+) -> list[Launch]:  # fmt: skip
+    """The launches of one attention call (one, or two where the keys are split); shapes and strides decide, never values.
+
+    ``split_tokens`` cuts the keys at fixed places instead of into ``splits`` (batch-invariant mode). ``parts`` =
+    (fp32 ``[N, H, splits, Dv]``, log-sums ``[N, H, splits]``) takes the partial results of a caller that merges
+    them itself.
+    """
+    (N, H, D), (_, C, K, DV), (B, J) = q_NHD.shape, v_PCKD.shape, tables_BJ.shape
+    G = H // K
+    check_pages(q_NHD, k_PCKD, v_PCKD)
+    rule = blocks_for(chip, G * N / B, G, max(D, DV), q_NHD.element_size())
+    block_m = max(block_m or rule["block_m"], power_of_two(G))
+    block_s, warps, stages = block_s or rule["block_s"], warps or rule["warps"], stages or rule["stages"]
+    one_each = N == B
+    blocks = B if one_each else N // (block_m // G) + B
+    if split_tokens:
+        splits = -(-J * C // split_tokens)
+        if split_tokens % block_s:
+            raise KernelError(f"split_tokens={split_tokens} must be a multiple of the key block, {block_s}")
+    elif splits is None:
+        splits = splits_for(chip, K * blocks, J * C, block_s) if block_m <= 64 else 1
+    if parts is None and (splits > 1 or split_tokens):
+        own = q_NHD.new_empty((N, H, splits, DV), dtype=torch.float32), q_NHD.new_empty((N, H, splits), dtype=torch.float32)
+    else:
+        own = parts
+    target, lse = (out_NHD, None) if own is None else own
+    constants: dict[str, Any] = dict(
+        G=G, D=D, DV=DV, C=0 if J == 1 else C, BLOCK_M=block_m, BLOCK_S=block_s, DP=power_of_two(D), DVP=power_of_two(DV),
+        ONE_EACH=one_each, CAUSAL=causal, WINDOW=bool(window), WORDS=0 if family_NW is None else family_NW.shape[1],
+        SPLIT=2 if split_tokens else int(splits > 1), PARTIAL=own is not None,
+        EDGES=block_m > 32 if edges is None else edges, PRECISION="ieee" if q_NHD.dtype == torch.float32 else "tf32",
+    )  # fmt: skip
+    args = dict(
+        q=q_NHD, k=k_PCKD, v=v_PCKD, out=target, lse=target if lse is None else lse, tables=tables_BJ, rows=rows_B3,
+        family=tables_BJ if family_NW is None else family_NW,
+        q_n=q_NHD.stride(0), q_h=q_NHD.stride(1),
+        k_p=k_PCKD.stride(0), k_c=k_PCKD.stride(1), k_k=k_PCKD.stride(2),
+        v_p=v_PCKD.stride(0), v_c=v_PCKD.stride(1), v_k=v_PCKD.stride(2),
+        out_n=target.stride(0), out_h=target.stride(1), out_s=0 if own is None else target.stride(2),
+        lse_n=0 if lse is None else lse.stride(0), lse_h=0 if lse is None else lse.stride(1),
+        table_b=tables_BJ.stride(0), family_n=0 if family_NW is None else family_NW.stride(0),
+        B=B, scale=(D**-0.5 if scale is None else scale) * LOG2E, width=window or 0, chunk=split_tokens or 0,
+    )  # fmt: skip
+    launches = [Launch(attend, (K, blocks, splits), args, constants, warps, stages)]
+    if parts is None and own is not None:
+        launches.append(plan_merge(*own, out_NHD))
+    return launches
+
+
+def fits(chip: Chip, D: int, dtype: torch.dtype, G: int = 1) -> bool:
+    """Whether the smallest blocks for heads of D fit this chip, and it computes in this dtype."""
+    if D > 256 or dtype not in (torch.float16, torch.bfloat16, torch.float32) or (dtype == torch.bfloat16 and not chip.bf16):
+        return False
+    rule = blocks_for(chip, 1, G, D, dtype.itemsize)
+    return shared_bytes(D, D, dtype.itemsize, rule["block_m"], rule["block_s"], 1) <= chip.shared
+
+
+def check_pages(q_NHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor) -> None:
+    """Raise ``KernelError`` for shapes and layouts that the kernel does not read."""
+    (N, H, D), (P, C, K, DK), v_shape = q_NHD.shape, k_PCKD.shape, v_PCKD.shape
+    if DK != D or tuple(v_shape[:3]) != (P, C, K) or H % K:
+        raise KernelError(f"q {tuple(q_NHD.shape)}, k {tuple(k_PCKD.shape)} and v {tuple(v_shape)} do not fit: want [N, H, D], [P, C, K, D], [P, C, K, Dv]")
+    for name, x in (("q", q_NHD), ("k", k_PCKD), ("v", v_PCKD)):
+        if x.stride(-1) != 1:
+            raise KernelError(f"the last axis of {name} must be dense, its stride is {x.stride(-1)}; call .contiguous()")
+    if not q_NHD.dtype == k_PCKD.dtype == v_PCKD.dtype:
+        raise KernelError(f"q is {q_NHD.dtype}, k {k_PCKD.dtype}, v {v_PCKD.dtype}; convert the queries to the pages' dtype")

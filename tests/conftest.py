@@ -1,0 +1,12 @@
+"""Where there is no GPU, Triton's kernels are tested in its interpreter.
+
+Triton chooses when it is first imported, and PyTorch's own parts import it too, so the choice is made here, before
+any test file is read. Processes that compile kernels ahead of time take the setting out again.
+"""
+
+import os
+
+import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")

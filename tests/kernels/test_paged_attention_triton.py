@@ -1,0 +1,183 @@
+"""The Triton attention kernel against its definition: odd sizes, every branch, unused memory full of NaN."""
+
+import pytest
+import torch
+from attention_laws import law_equals_definition
+from scenes import DEVICE, make_scene
+
+from kvedu.kernels.launch import KernelError, missing, runs_on
+from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference
+
+pytestmark = pytest.mark.skipif(not runs_on(torch.device(DEVICE)), reason=f"no Triton: {missing()} (no GPU needed)")
+
+
+def run(q, k, v, layout, window=None, **blocks):
+    return paged_attention(q, k, v, layout, window, triton=True, **blocks)
+
+
+DECODE = [(1, 0), (1, 15), (1, 16), (1, 17), (1, 70)]
+PROMPTS = [(1, 0), (5, 0), (19, 0), (34, 0)]
+CHUNKS = [(3, 29), (16, 16), (18, 37), (1, 33), (7, 0)]
+SMALL = {"block_m": 16, "block_s": 16}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("window", [None, 1, 20])
+@pytest.mark.parametrize(
+    "spec, blocks",
+    [
+        (DECODE, SMALL),
+        (DECODE, SMALL | {"splits": 3}),
+        (DECODE, SMALL | {"split_tokens": 32}),
+        (PROMPTS, SMALL | {"edges": True}),
+        (CHUNKS, SMALL | {"edges": True}),
+        (CHUNKS, SMALL | {"edges": False, "splits": 2}),
+        (CHUNKS, {"block_m": 32, "block_s": 32, "edges": True, "split_tokens": 32}),
+    ],
+)
+def test_every_branch(spec, blocks, window, dtype):
+    law_equals_definition(run, make_scene(spec, 6, 2, 16, 16, dtype=dtype), window, **blocks)
+
+
+@pytest.mark.parametrize("C", [1, 5, 16, 32, 100])
+@pytest.mark.parametrize("spec", [DECODE, CHUNKS], ids=["decode", "chunks"])
+def test_pages_of_any_size(C, spec):
+    """A tile of several pages, of parts of pages, of one page, and (the last) one page for a whole sequence."""
+    law_equals_definition(run, make_scene(spec, 6, 2, 16, C), **SMALL, edges=True)
+
+
+@pytest.mark.parametrize("D", [16, 24, 34, 48, 64, 80, 96, 128])
+def test_heads_of_any_size(D):
+    """C093: sizes that are no power of two are padded in registers, never in memory."""
+    law_equals_definition(run, make_scene([(1, 30), (3, 18)], 6, 2, D, 16), **SMALL)
+
+
+def test_all_of_a_wide_head_is_used():
+    """C093: only the last 64 of 128 elements carry anything."""
+    scene = make_scene([(1, 30), (4, 0)], 2, 1, 128, 16, dtype=torch.float32)
+    for x in (scene.q, scene.k):
+        x[..., :64] = 0
+    law_equals_definition(run, scene)
+
+
+@pytest.mark.parametrize("DV", [16, 48])
+def test_values_of_another_width(DV):
+    scene = make_scene(CHUNKS, 6, 2, 32, 16, DV=DV, dtype=torch.float32)
+    law_equals_definition(run, scene, None, **SMALL)
+    law_equals_definition(run, scene, None, **SMALL, splits=2)
+
+
+@pytest.mark.parametrize("H, K", [(12, 12), (32, 8), (28, 4), (8, 1), (4, 2), (9, 3), (25, 1)])
+def test_a_query_head_reads_its_own_kv_head(H, K):
+    """C001: values of KV head j are j everywhere, so query head h gets h // G whatever the weights are."""
+    scene = make_scene([(1, 20), (2, 0)], H, K, 16, 16, dtype=torch.float32)
+    scene.v.copy_(torch.arange(K, device=DEVICE)[:, None].expand(scene.v.shape))
+    want = torch.arange(H, device=DEVICE) // (H // K)
+    assert (run(scene.q, scene.k, scene.v, scene.layout) - want[:, None]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("new, old", [(1, 3), (2, 5)])
+def test_queries_are_the_last_tokens(new, old):
+    """C002: one query over 4 keys sees all 4; of a chunk of 2 after 5, the first sees 6 and the second 7."""
+    scene = make_scene([(new, old)], 2, 1, 16, 4, dtype=torch.float32)
+    scene.q.zero_()
+    scene.v.nan_to_num_()
+    for page, t in enumerate(scene.layout.tables[0].tolist()):
+        scene.v[t] = torch.arange(4 * page, 4 * page + 4, device=DEVICE)[:, None, None]
+    got = run(scene.q, scene.k, scene.v, scene.layout)[:, 0, 0]
+    assert torch.allclose(got.cpu(), torch.tensor([(old + i) / 2 for i in range(new)]), atol=1e-5)  # mean of 0 .. old + i
+
+
+def test_any_strides():
+    """Gaps of NaN between pages, tokens, heads and queries; queries as a slice of a wider product."""
+    law_equals_definition(run, make_scene(CHUNKS, 6, 2, 24, 8, stretch=2), 20, **SMALL)
+    law_equals_definition(run, make_scene(DECODE, 6, 2, 24, 8, stretch=2), None, **SMALL, splits=2)
+
+
+def test_splits_that_hold_no_key():
+    """One key over six splits: five leave nothing, and what is in their memory is never read."""
+    scene = make_scene([(1, 0), (1, 40)], 4, 2, 16, 16)
+    law_equals_definition(run, scene, None, **SMALL, splits=6)
+    law_equals_definition(run, scene, 3, **SMALL, split_tokens=16)
+
+
+TREE, BROAD = [-1, 0, 0, 1, 1, 2], [-1, -1, 0, 1, 2, 4]
+
+
+@pytest.mark.parametrize("window", [None, 3, 20])
+@pytest.mark.parametrize("edges", [True, False])
+def test_token_trees(window, edges):
+    """Trees beside a plain sequence: a node sees its ancestors, not its uncles, and a window counts along its path."""
+    scene = make_scene([(6, 33), (1, 5), (6, 20)], 6, 2, 16, 16, parents=[TREE, None, BROAD], window=window)
+    law_equals_definition(run, scene, window, **SMALL, edges=edges)
+    law_equals_definition(run, scene, window, **SMALL, edges=edges, splits=2)
+
+
+def test_a_tree_of_more_than_one_word():
+    tree = [max(-1, i - 3) for i in range(70)]
+    law_equals_definition(run, make_scene([(70, 21)], 2, 1, 16, 16, parents=[tree], window=40), 40, block_m=64, block_s=32)
+
+
+def test_a_static_cache_is_one_long_page():
+    """Slots ``[slots, K, length, D]``, seen as pages: one per sequence, no two of its tokens side by side in memory order."""
+    scene = make_scene([(3, 40), (1, 9)], 6, 2, 16, 50)
+    k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (scene.k, scene.v))
+    assert k.stride(1) == 16 and k.stride(2) == 50 * 16
+    law_equals_definition(run, type(scene)(scene.q, k, v, scene.layout, scene.dense), **SMALL)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_offsets_beyond_32_bits(axis):
+    """Pages, or tokens of one page, that lie further apart than 2**31 elements. Memory that is not touched costs nothing."""
+    scene = make_scene([(1, 3)], 1, 1, 16, 4 if axis else 2, dtype=torch.float16, spare=0)
+    far = 2**30 + 8 if axis else 2**31 + 16
+    count = 3 * far + 64 if axis else far + 64
+    layout = PagedLayout.of([[0]] if axis else [[0, 1]], [(0, 1, 3)], device=DEVICE)
+    pages = []
+    for x in scene.dense[0]:
+        strides = (16, far, 16, 1) if axis else (far, 16, 16, 1)
+        room = torch.empty(count, dtype=x.dtype, device=DEVICE).as_strided((1, 4, 1, 16) if axis else (2, 2, 1, 16), strides)
+        room.copy_(x.view(room.shape))
+        pages.append(room)
+    law_equals_definition(run, type(scene)(scene.q, *pages, layout, scene.dense), **SMALL)
+
+
+@pytest.mark.parametrize("window", [None, 20])
+def test_fixed_splits_give_the_same_bits_in_any_company_and_any_chunks(window):
+    """C046: with ``split_tokens`` and a ``block_m`` nothing that a row does not see changes a bit of it."""
+    fixed = SMALL | {"split_tokens": 32, "edges": False}
+    scene = make_scene([(3, 40), (1, 70), (20, 0)], 6, 2, 16, 16)
+    together = run(scene.q, scene.k, scene.v, scene.layout, window, **fixed)
+    for b, (first, new, old) in enumerate(scene.layout.rows.tolist()):
+        for i in range(new):
+            alone = PagedLayout(scene.layout.tables[b : b + 1], torch.tensor([[0, 1, old + i]], device=DEVICE))
+            one = run(scene.q[first + i : first + i + 1], scene.k, scene.v, alone, window, **fixed)
+            assert torch.equal(one[0], together[first + i]), (b, i)
+
+
+def test_nan_in_a_key_that_is_seen_shows():
+    scene = make_scene([(1, 40)], 2, 1, 16, 8)
+    scene.k[scene.layout.tables[0, 2], 3] = torch.nan
+    assert run(scene.q, scene.k, scene.v, scene.layout).isnan().all()
+
+
+@pytest.mark.parametrize(
+    "change, sign",
+    [
+        (lambda q, k, v: (q, k, v[:, :, :1]), "do not fit: want"),
+        (lambda q, k, v: (q[:, :3], k, v), "do not fit: want"),
+        (lambda q, k, v: (q, k.transpose(2, 3).contiguous().transpose(2, 3), v), "last axis of k must be dense, its stride is 2"),
+        (lambda q, k, v: (q.float(), k, v), "convert the queries to the pages' dtype"),
+    ],
+)
+def test_what_the_kernel_cannot_take_is_refused(change, sign):
+    scene = make_scene([(1, 4)], 4, 2, 16, 8)
+    with pytest.raises(KernelError, match=sign):
+        run(*change(scene.q, scene.k, scene.v), scene.layout)
+
+
+def test_one_definition_for_both_kernels():
+    """Without ``triton=True`` the CPU's own kernel or the reference answers, and all agree."""
+    scene = make_scene(CHUNKS, 6, 2, 32, 16, dtype=torch.float32)
+    exact = paged_attention_reference(*(x.cpu() for x in (scene.q, scene.k, scene.v)), scene.layout.to("cpu"))
+    assert (run(scene.q, scene.k, scene.v, scene.layout).cpu() - exact).abs().max() < 1e-5
