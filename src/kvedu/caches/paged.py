@@ -64,7 +64,8 @@ class PagedCache(Cache):
     """``n_pages`` pages of ``page_size`` tokens, shared by any number of sequences.
 
     ``reuse`` (``HashReuse``, ``RadixReuse``; None for no reuse) remembers the pages of finished prefixes:
-    ``add_prefix`` starts a sequence from them, ``remember`` offers a sequence's full pages.
+    ``add_prefix`` starts a sequence from them, ``remember`` offers a sequence's full pages. With ``spare`` there is one
+    page more, ``spare_page``, that no sequence ever holds: rows that only fill a recorded step up write there.
     """
 
     view = PagedView
@@ -72,15 +73,16 @@ class PagedCache(Cache):
     """Tokens of a chain that can be taken back, as rejected guesses are; None: any number."""
 
     def __init__(
-        self, config: ModelConfig, *, n_pages: int, page_size: int = 16, reuse: Reuse | None = None, **kwargs
+        self, config: ModelConfig, *, n_pages: int, page_size: int = 16, reuse: Reuse | None = None, spare: bool = False, **kwargs
     ) -> None:
         super().__init__(config, **kwargs)
         self.tables = BlockTables(BlockPool(n_pages, page_size, reuse))
+        self.spare_page = n_pages if spare else None
         self._make_pages()
 
     def _make_pages(self) -> None:
         """Memory for all pages."""
-        shape = (self.n_blocks, self.page_size, self.config.K, self.config.D)
+        shape = (self.n_blocks + (self.spare_page is not None), self.page_size, self.config.K, self.config.D)
         self.k, self.v = (
             [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(self.n_layers)] for _ in "kv"
         )
