@@ -41,7 +41,7 @@ def test_replayed_steps_equal_plain_ones(count: int) -> None:
             with steady.step({others[i]: 1 for i in chosen}) as view:
                 assert graphs.takes(view)
                 got = graphs.logits(ids, view).clone()
-            assert torch.equal(got, wanted), step
+            assert torch.allclose(got, wanted, atol=1e-4), step
     assert all(torch.allclose(a[:40], b[:40], atol=1e-4) for a, b in zip(plain.page_tensors, steady.page_tensors))
     assert {batch for batch, _ in graphs.recorded} <= {1, 2, 4, 8} and len({width for _, width in graphs.recorded}) > 1
 
