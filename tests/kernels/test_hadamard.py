@@ -16,6 +16,7 @@ from kvedu.kernels.hadamard import block_of, cost, hadamard, hadamard_reference
 def test_the_product_is_the_definition_and_undoes_itself(D):
     x, y = torch.randn(2, 5, 3, D, generator=torch.Generator().manual_seed(D))
     torch.testing.assert_close(hadamard(x), hadamard_reference(x))
+    torch.testing.assert_close((x @ module._matrix(D, x.device)), hadamard_reference(x))
     torch.testing.assert_close(hadamard(hadamard(x)), x)
     torch.testing.assert_close((hadamard(x) * hadamard(y)).sum(-1), (x * y).sum(-1), rtol=1e-4, atol=1e-5)
 
@@ -49,9 +50,11 @@ def test_rounding_loses_less_of_rotated_numbers(bits):
 def test_low_precision_goes_through_fp32():
     x = torch.randn(7, 64, generator=torch.Generator().manual_seed(1)).bfloat16()
     assert torch.equal(hadamard(x), hadamard(x.float()).bfloat16())
+    assert torch.equal(hadamard(x.T.contiguous().T), hadamard(x)) and hadamard(x[:0]).shape == (0, 64)
+    assert torch.equal(hadamard(x.double()).float(), hadamard_reference(x.double()).float())
 
 
 def test_cost_and_examples():
-    assert cost(10, 64).flops == 2 * 10 * 64 * 64 and cost(10, 64).read == cost(10, 64).written == 1280
+    assert cost(10, 64).flops == 10 * 64 * 7 and cost(10, 64).read == cost(10, 64).written == 1280
     result = doctest.testmod(module, extraglobs={"torch": torch})
     assert result.failed == 0 and result.attempted == 2

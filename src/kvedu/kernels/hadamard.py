@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kvedu.errors import CacheError
+from kvedu.kernels import native
 from kvedu.units import Cost
 
 
@@ -44,26 +45,34 @@ def hadamard_reference(x: Tensor) -> Tensor:
 
 
 def hadamard(x: Tensor) -> Tensor:
-    """The same as one matrix product; computed in fp32, returned in x's dtype. Any shape ``[..., D]``; twice gives x back.
+    """The same in log2 rounds of sums and differences where the CPU kernel runs (the same bits in any batch), else as one matrix product.
+
+    Computed in fp32, returned in x's dtype. Any shape ``[..., D]``; twice gives x back.
 
     >>> hadamard(torch.tensor([8.0, 0.0, 0.0, 0.0])).tolist()    # an outlier, spread
     [4.0, 4.0, 4.0, 4.0]
     """
-    with torch.inference_mode(False):
-        matrix_DD = _matrix(x.shape[-1], x.device)
-    return (x.to(torch.float32) @ matrix_DD).to(x.dtype)
+    if native.usable(x) and x.numel():
+        x, D = x.contiguous(), x.shape[-1]
+        y = torch.empty_like(x)
+        native.library().kvedu_hadamard(
+            x.dtype is torch.float32, x.data_ptr(), y.data_ptr(), x.numel() // D, D, block_of(D), torch.get_num_threads()
+        )
+        return y
+    return (x.to(torch.float32) @ _matrix(x.shape[-1], x.device)).to(x.dtype)
 
 
 @functools.cache
 def _matrix(length: int, device: torch.device) -> Tensor:
     """The whole matrix ``[D, D]``, block-diagonal; symmetric."""
-    one = torch.ones(1, 1, device=device)
-    while len(one) < block_of(length):
-        one = torch.cat((torch.cat((one, one), 1), torch.cat((one, -one), 1)))
-    return torch.block_diag(*[one / math.sqrt(len(one))] * (length // len(one)))
+    with torch.inference_mode(False):  # it outlives the pass that first wants it
+        one = torch.ones(1, 1, device=device)
+        while len(one) < block_of(length):
+            one = torch.cat((torch.cat((one, one), 1), torch.cat((one, -one), 1)))
+        return torch.block_diag(*[one / math.sqrt(len(one))] * (length // len(one)))
 
 
 def cost(vectors: int, length: int, bytes_per_element: int = 2) -> Cost:
-    """Work of turning ``vectors`` heads by the matrix product; reads and writes each element once."""
+    """Work of turning ``vectors`` heads by butterflies; reads and writes each element once."""
     size = vectors * length * bytes_per_element
-    return Cost(2 * vectors * length * length, size, size)
+    return Cost(vectors * length * (1 + math.log2(block_of(length))), size, size)

@@ -35,6 +35,7 @@ SIGNATURES = {
     "kvedu_linear": [_N] + [_P] * 5 + [_I] * 3 + [_N] * 2,
     "kvedu_attention": [_N] + [_P] * 7 + [_I] * 11 + [_F, _N],
     "kvedu_quantized_attention": [_N] + [_P] * 6 + [_I] * 2 + [_P] * 4 + [_I] * 10 + [_F, _N],
+    "kvedu_hadamard": [_N] + [_P] * 2 + [_I] * 3 + [_N],
     "kvedu_quantize": [_N] + [_P] * 2 + [_I, _P, _P, _P] + [_I] * 4 + [_N],
     "kvedu_rmsnorm": [_N] + [_P] * 3 + [_I] * 2 + [_F, _N],
     "kvedu_rotate": [_N] + [_P] * 2 + [_I] * 2 + [_P] * 4 + [_I] * 5 + [_N],
