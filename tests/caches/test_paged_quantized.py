@@ -1,10 +1,13 @@
 """Quantized pages: what a query sees depends on positions alone, bytes as counted, pages that live like any others."""
 
+import doctest
+
 import pytest
 import torch
 
 from cache_cases import contents, feed, kv
 from kvedu.analysis.memory import kv_cache_bytes
+from kvedu.caches import kv_format
 from kvedu.caches.formats import float8, integer, rotated, with_apart
 from kvedu.caches.kv_format import KVFormat
 from kvedu.caches.outliers import find_outliers
@@ -110,6 +113,43 @@ def test_a_budget_is_spent_and_not_exceeded(name, budget):
     assert budget - page < cache.nbytes <= budget
     with pytest.raises(CacheFull, match="do not pay for"):
         PagedQuantizedCache.within(config, 50, format, page_size=8, max_sequences=3)
+
+
+@pytest.mark.parametrize("group", [1, 4])
+@pytest.mark.parametrize("prompt", [3, 4, 5, 6])
+def test_decoded_tokens_are_coded_like_a_prompts(prompt, group):
+    """C017: residual 4; a prompt, then 10 single steps: the last 4 exact, the exact part never above residual + group - 1."""
+    cache = cache_of(KVFormat(integer(8, group, "tokens"), integer(2, 8), residual=4))
+    tokens, seq = random_ids(prompt + 10), cache.add()
+    for n in [prompt, *range(prompt + 1, prompt + 11)]:
+        feed(cache, {seq: tokens[cache.length(seq) : n]})
+        assert cache.length(seq) == n and n - cache.coded(n) <= 4 + group - 1 or n <= 4
+        for layer in range(cache.n_layers):
+            for x, wanted in zip(contents(cache, seq, layer), kv(cache.config, layer, tokens[:n], list(range(n)))):
+                exact = (x == wanted).flatten(1).all(1)
+                assert exact[cache.coded(n) :].all() and not exact[: cache.coded(n)].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("keys", [integer(8, 4, "tokens"), integer(4, 16), integer(4, 8, "tokens", symmetric=True), float8("e4m3", 4, "tokens")], ids=str)
+def test_attention_over_channels_that_do_not_vary_is_finite(keys, dtype):
+    """C016: channels that are 0, constant, or hardly vary, coded in pages and attended to: finite, and a constant one comes back."""
+    config = tiny_config(L=1, D=16)
+    k_NKD = torch.randn(24, 2, 16, generator=torch.Generator().manual_seed(3))
+    k_NKD[..., 0], k_NKD[..., 1], k_NKD[..., 2] = 0.0, 100.0, torch.linspace(0, 1e-6, 24)[:, None]
+    v_NKD, q_NHD = kv(config, 0, random_ids(24), list(range(24)))[1], torch.linspace(-1, 1, 64).view(1, 4, 16).to(dtype)
+    outs = []
+    for cache in (cache_of(KVFormat(keys, integer(8, 16)), config, dtype=dtype), cache_of(KVFormat.int8(16), config, dtype=dtype, page_size=32)):
+        seq = cache.add()
+        with cache.step({seq: 24}) as view:
+            view.append(0, k_NKD, v_NKD)
+        with cache.step({seq: 1}) as view:
+            view.append(0, k_NKD[:1], v_NKD[:1])
+            outs.append(view.attend(0, q_NHD)[0].float())
+        held_k = contents(cache, seq, 0)[0]
+        assert held_k.isfinite().all() and outs[-1].isfinite().all()
+        assert not held_k[:24, :, 0].any() or cache.format.keys.group == 16  # per token the neighbors' range rounds a 0
+        assert ((held_k[:24, :, 1] - 100).abs() < 5).all()
 
 
 def test_channels_apart_in_pages():
@@ -282,6 +322,11 @@ def test_where_tails_run_out():
     assert len({cache.add()}) == 1
     without = cache_of(FORMATS["int8"], max_sequences=1)
     assert len({without.add() for _ in range(5)}) == 5
+
+
+def test_examples():
+    result = doctest.testmod(kv_format)
+    assert result.failed == 0 and result.attempted == 1
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ class QuantizedCache(Cache):
 
     Between steps the exact tail holds ``residual`` to ``residual + step - 1`` tokens (fewer while
     fewer have come), where step is the group of a format along the tokens, else 1. Attention
-    decodes everything it reads, so a step costs O(S) more work than a plain cache's and moves
-    fewer bytes only where a kernel reads codes. Coding happens when a step ends: until then its N
+    decodes everything it reads, so a step costs O(S) more work than a plain cache's: this is the cache to
+    read and to measure loss with; ``PagedQuantizedCache`` attends over the codes themselves. Coding happens when a step ends: until then its N
     tokens are held in full, so bring long prompts in chunks. Coding copies the codes that are there
     already, O(S), and a fork shares everything at no cost.
 
