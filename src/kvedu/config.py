@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kvedu.config_experts import ExpertsConfig
 from kvedu.config_latent import LatentConfig
 from kvedu.errors import ConfigError
 from kvedu.rope_config import RopeConfig
@@ -47,6 +48,8 @@ class ModelConfig:
     """Which layers use the window; None means every layer, if there is a window."""
     latent: LatentConfig | None = None
     """Multi-head latent attention; None for keys and values of their own."""
+    experts: ExpertsConfig | None = None
+    """Mixture of experts in place of the MLP, from ``experts.first`` on; None for one MLP in every layer."""
     kv_source: tuple[int, ...] | None = None
     """For each layer the layer whose keys and values it reads, itself or an earlier one; None: each its own."""
     bos_id: int | None = None
@@ -170,6 +173,10 @@ class ModelConfig:
     def kv_layers(self) -> tuple[int, ...]:
         """Layers that have keys and values of their own: what a cache holds, in its order."""
         return tuple(layer for layer in range(self.n_layers) if self.reads_own(layer))
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether a layer has experts in place of one MLP."""
+        return self.experts is not None and layer >= self.experts.first
 
     def reads_own(self, layer: int) -> bool:
         """Whether a layer makes the keys and values that it reads."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Mapping
 
 from kvedu.config import FAMILIES, ModelConfig
+from kvedu.config_experts import experts_from_hf
 from kvedu.config_latent import latent_from_hf
 from kvedu.errors import ConfigError
 from kvedu.rope_config import rope_from_hf
@@ -83,6 +84,7 @@ def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
         sliding_window=window,
         windowed_layers=windowed,
         latent=latent,
+        experts=experts_from_hf(raw, family) if family in _LATENT else None,
         bos_id=_only_int(raw.get("bos_token_id")),
         eos_ids=id_tuple(raw.get("eos_token_id")),
         pad_id=_only_int(raw.get("pad_token_id")),

@@ -7,13 +7,14 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from kvedu.config import ModelConfig
+from kvedu.config_experts import ExpertsConfig
 from kvedu.config_latent import LatentConfig
 from kvedu.errors import ConfigError
 from kvedu.rope_config import RopeConfig
 
 
 def config_to_json(config: ModelConfig) -> str:
-    """Every field by name, RoPE's inside ``rope`` and a latent's inside ``latent``."""
+    """Every field by name, those of RoPE, latents and experts inside ``rope``, ``latent`` and ``experts``."""
     return json.dumps(asdict(config), indent=1)
 
 
@@ -21,8 +22,10 @@ def config_from_json(text: str) -> ModelConfig:
     """The inverse of ``config_to_json``. Raises ``ConfigError`` when the text is no such configuration."""
     try:
         raw: dict[str, Any] = _tuples(json.loads(text))
-        latent = raw.get("latent") and LatentConfig(**raw["latent"])
-        return ModelConfig(**raw | {"rope": RopeConfig(**_tuples(raw["rope"])), "latent": latent})
+        parts = {"rope": RopeConfig(**_tuples(raw["rope"]))}
+        for name, kind in (("latent", LatentConfig), ("experts", ExpertsConfig)):
+            parts[name] = raw.get(name) and kind(**raw[name])
+        return ModelConfig(**raw | parts)
     except ConfigError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -75,16 +75,8 @@ class LatentConfig:
 def latent_from_hf(raw: Mapping[str, Any], family: str) -> LatentConfig:
     """The latents of a DeepSeek ``config.json``; defaults of missing keys are transformers'.
 
-    Raises ``ConfigError`` naming the key in the way: layers that are mixtures of experts, or a V2 file that asks for
-    halves, which its code never looks at.
+    Raises ``ConfigError`` naming the key in the way: a V2 file that asks for halves, which its code never looks at.
     """
-    layers = raw["num_hidden_layers"]
-    dense = raw.get("first_k_dense_replace", 3 if family == "deepseek_v3" else 0)
-    if dense < layers:
-        raise ConfigError(
-            f"first_k_dense_replace is {dense} of {layers} layers, so layers {dense} .. {layers - 1} are mixtures of experts "
-            f"(n_routed_experts {raw.get('n_routed_experts')}), which kvedu does not implement; it loads dense ones"
-        )
     interleaved = raw.get("rope_interleave", True)
     if family == "deepseek_v2" and not interleaved:
         raise ConfigError("rope_interleave is false in a deepseek_v2 config, whose code rotates neighbors whatever it says; remove it")

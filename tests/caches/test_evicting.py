@@ -18,6 +18,7 @@ from kvedu.errors import CacheError, KveduError
 from kvedu.kernels.codes import decode, encode
 from kvedu.kernels.rope import rotate_reference
 from kvedu.model.loops import greedy_cached, greedy_uncached
+from kvedu.rope_config import RopeConfig
 from test_cache_laws import HEADS
 from test_memory_math import held
 from tiny import random_ids, tiny_config, tiny_model
@@ -384,9 +385,19 @@ def test_what_is_kept_can_be_codes(formats, budget):
     assert cache.nbytes == held(cache) == wanted
 
 
-def test_expected_attention_is_the_mean_over_queries_to_come():
-    """Against the paper's formula in plain steps: each place's rotation as a matrix, their mean, mean and covariance through it."""
-    config = tiny_config(H=4, K=2, L=1)
+ROPES = {
+    "default": {}, "part of the head": {"dim": 4}, "linear": {"kind": "linear", "factor": 4.0},
+    "yarn": {"kind": "yarn", "factor": 4.0, "original_max_positions": 16},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rope", ROPES.values(), ids=ROPES)
+def test_expected_attention_is_the_mean_over_queries_to_come(rope):
+    """Against the paper's formula in plain steps: each place's rotation as a matrix, their mean, mean and covariance through it.
+
+    C059, C060: YaRN's magnitude and a head that is turned in part are undone from what the queries were.
+    """
+    config = tiny_config(H=4, K=2, L=1, rope=RopeConfig(**({"dim": 8, "max_positions": 64} | rope)))
     generator = torch.Generator().manual_seed(3)
     plain_NHD = torch.randn(20, 4, 8, generator=generator) + 0.5
     cache, future = EvictingCache(config, budget=50, score=expected_attention(config.rope, future=5, epsilon=0.02)), 5

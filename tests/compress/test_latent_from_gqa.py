@@ -49,11 +49,11 @@ def test_a_basis_is_the_best_of_its_width():
     for width in (1, 5, 16, 31):
         (basis,) = latent_bases(model, [spread], width, balance=False)
         rebuilt = basis.rebuilt(basis.latent(x_NX.float())).double()
-        assert (x_NX - rebuilt).square().sum() / values.sum() == pytest.approx(values[width:].sum() / values.sum(), abs=1e-5)
+        assert float((x_NX - rebuilt).square().sum() / values.sum()) == pytest.approx(float(values[width:].sum() / values.sum()), abs=1e-5)
         keys, vals = share_kept(spread, basis, 16)
         lost = (x_NX - rebuilt).square().sum(0)
-        assert keys == pytest.approx(1 - lost[:16].sum() / centered[:, :16].square().sum(), abs=1e-5)
-        assert vals == pytest.approx(1 - lost[16:].sum() / centered[:, 16:].square().sum(), abs=1e-5)
+        assert keys == pytest.approx(1 - float(lost[:16].sum() / centered[:, :16].square().sum()), abs=1e-5)
+        assert vals == pytest.approx(1 - float(lost[16:].sum() / centered[:, 16:].square().sum()), abs=1e-5)
 
 
 def test_balance_gives_values_their_share():

@@ -12,8 +12,17 @@ def matrix_parameters(config: ModelConfig) -> dict[str, int]:
     Attention: q M x HD, k and v M x KD, o HD x M. HD need not equal M (Qwen3-4B: 4,096 and 2,560).
     A layer that reads another's keys has no k and v. Latent attention: see ``latent_parameters``.
     MLP: gate, up and down, 3 M F. A tied head is the embedding, used again. Biases and norms, below
-    0.1 % of a model, are not matrices.
+    0.1 % of a model, are not matrices. Raises ``KveduError`` for a mixture of experts.
     """
+    if config.experts is not None:
+        raise KveduError(
+            "how many experts a step reads and runs depends on its tokens: count a mixture's weights with parameters(), and "
+            "its cache with kv_cache_bytes"
+        )
+    return _matrices(config)
+
+
+def _matrices(config: ModelConfig) -> dict[str, int]:
     L, M, H, K, D = config.L, config.M, config.H, config.K, config.D
     projections = L * 2 * M * H * D + len(config.kv_layers) * 2 * M * K * D
     if config.latent is not None:
@@ -50,18 +59,20 @@ def parameters(config: ModelConfig) -> dict[str, int]:
     {'embedding': 28311552, 'attention': 26542080, 'mlp': 79626240, 'norms': 35136, 'head': 0}
     """
     L, M, H, K, D, F, V = config.L, config.M, config.H, config.K, config.D, config.F, config.V
-    matrices, latent, own = matrix_parameters(config), config.latent, len(config.kv_layers)
+    matrices, latent, own = _matrices(config), config.latent, len(config.kv_layers)
     if latent is None:
         biased, normed = L * H * D + own * 2 * K * D, (L + own) * D if config.qk_norm else 0
     else:
         C = latent.query_width or 0
         biased, normed = L * (C + latent.width + latent.rope_width), L * (C + latent.width)
     attention_bias = (biased if config.qkv_bias else 0) + (L * M if config.out_bias else 0)
-    mlp_bias = 2 * F + M if config.mlp_bias else 0
+    mixed = sum(config.has_experts(layer) for layer in range(L))
+    mlp = (L - mixed) * (3 * M * F + (2 * F + M if config.mlp_bias else 0))
+    mlp += mixed * config.experts.parameters(M, config.mlp_bias) if mixed else 0
     return {
         "embedding": V * M,
         "attention": matrices["projections"] + attention_bias,
-        "mlp": matrices["mlp"] + L * mlp_bias,
+        "mlp": mlp,
         "norms": L * 2 * M + normed + M,
         "head": 0 if config.tied else matrices["head"],
     }

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kvedu.caches.contract import Cache, View
 from kvedu.caches.none import NoCache
+from kvedu.caches.latent import LatentCache
 from kvedu.caches.static import StaticCache
 from kvedu.errors import CacheFull, RequestError
 from kvedu.model.completion import Completion, Delta, Run
@@ -147,7 +148,10 @@ class Generation:
 
 
 def _cache_for(model: Transformer, requests: Sequence[Request]) -> Cache:
-    """A static cache that just holds these requests."""
+    """A static cache that just holds these requests; for latents, whose values are part of their keys, a latent cache."""
+    if model.config.Dv != model.config.D:
+        kind = LatentCache if model.config.latent.absorbed else ConcatCache
+        return kind(model.config, dtype=model.dtype, device=model.device)
     return StaticCache(
         model.config,
         max_sequences=sum(request.n for request in requests),

@@ -79,12 +79,13 @@ class RMSNorm(nn.Module):
 
 
 class Mlp(nn.Module):
-    """SwiGLU: ``down(silu(gate(x)) * up(x))`` plus the residual (Shazeer 2020)."""
+    """SwiGLU: ``down(silu(gate(x)) * up(x))`` plus the residual (Shazeer 2020); as wide as ``config.F`` unless told."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, width: int | None = None) -> None:
         super().__init__()
-        self.gate_up = GateUp(config.M, config.F, bias=config.mlp_bias)
-        self.down = Linear(config.F, config.M, bias=config.mlp_bias)
+        width = config.F if width is None else width
+        self.gate_up = GateUp(config.M, width, bias=config.mlp_bias)
+        self.down = Linear(width, config.M, bias=config.mlp_bias)
 
     def forward(self, x_NM: Tensor, residual_NM: Tensor) -> Tensor:
         return self.down(self.gate_up(x_NM), residual_NM)

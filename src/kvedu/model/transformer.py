@@ -20,6 +20,7 @@ from kvedu.kernels.packed_linear import packing_pays
 from kvedu.kernels.panel_linear import PANEL
 from kvedu.model.attention import Attention
 from kvedu.model.attention_latent import LatentAttention
+from kvedu.model.experts import Experts
 from kvedu.model.layers import Linear, Mlp, RMSNorm
 
 
@@ -42,7 +43,7 @@ class Block(nn.Module):
         self.attn_norm = RMSNorm(config.M, config.norm_eps)
         self.attn = Attention(config, layer) if config.latent is None else LatentAttention(config, layer)
         self.mlp_norm = RMSNorm(config.M, config.norm_eps)
-        self.mlp = Mlp(config)
+        self.mlp = Experts(config) if config.has_experts(layer) else Mlp(config)
 
     def forward(self, x_NM: Tensor, view: View) -> Tensor:
         x_NM = self.attn(self.attn_norm(x_NM), x_NM, view)

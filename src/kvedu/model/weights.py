@@ -63,8 +63,13 @@ def plan(config: ModelConfig) -> dict[str, tuple[Part, ...]]:
         made[f"{ours}.mlp_norm.weight"] = (Part(f"{theirs}.post_attention_layernorm.weight", (M,)),)
         attn, mlp = f"{theirs}.self_attn", f"{theirs}.mlp"
         linear(f"{ours}.attn.out", attn, {"o_proj": M}, config.H * (config.D if config.latent is None else config.latent.value_width), config.out_bias)
-        linear(f"{ours}.mlp.gate_up", mlp, {"gate_proj": F, "up_proj": F}, M, config.mlp_bias)
-        linear(f"{ours}.mlp.down", mlp, {"down_proj": M}, F, config.mlp_bias)
+        width, to, inside = F, f"{ours}.mlp", mlp
+        if config.has_experts(i):
+            made |= expert_plan(config, to, mlp)
+            width, to, inside = config.experts.width * config.experts.shared, f"{to}.shared", f"{mlp}.shared_experts"
+        if width:
+            linear(f"{to}.gate_up", inside, {"gate_proj": width, "up_proj": width}, M, config.mlp_bias)
+            linear(f"{to}.down", inside, {"down_proj": M}, width, config.mlp_bias)
         if config.latent is not None:
             made |= latent_plan(config, f"{ours}.attn", attn)
             continue
@@ -99,6 +104,18 @@ def latent_plan(config: ModelConfig, ours: str, theirs: str) -> dict[str, tuple[
     one("kv_norm.weight", "kv_a_layernorm.weight", (latent.width,))
     one("k_up.weight", "kv_b_proj.weight", (kv_rows, latent.width), rows.keys)
     one("v_up.weight", "kv_b_proj.weight", (kv_rows, latent.width), rows.values)
+    return made
+
+
+def expert_plan(config: ModelConfig, ours: str, theirs: str) -> dict[str, tuple[Part, ...]]:
+    """Router and experts of one layer, all experts one below the other."""
+    experts, M, F = config.experts, config.M, config.experts.width
+    made = {f"{ours}.router.weight": (Part(f"{theirs}.gate.weight", (experts.count, M)),)}
+    if experts.scoring == "sigmoid":
+        made[f"{ours}.router.bias"] = (Part(f"{theirs}.gate.e_score_correction_bias", (experts.count,)),)
+    names = [f"{theirs}.experts.{e}" for e in range(experts.count)]
+    made[f"{ours}.gate_up"] = tuple(Part(f"{name}.{side}_proj.weight", (F, M)) for name in names for side in ("gate", "up"))
+    made[f"{ours}.down"] = tuple(Part(f"{name}.down_proj.weight", (M, F)) for name in names)
     return made
 
 
