@@ -1,0 +1,178 @@
+"""The workload of nano-vllm: 256 requests, prompts and outputs of 100 to 1,024 tokens, over Qwen3-0.6B's shape.
+
+    python bench/bench_nano.py [--save] [--device cuda] [--requests 256] [--longest 1024] [--layers N] [--only engine,static,transformers]
+
+Weights are random, since speed does not depend on them; EOS is ignored; seed 0 gives 133,966 output tokens. Prints
+tokens a second of the engine, its share of the bound (each step's weights and keys and values over the copy bandwidth
+measured in the same run), beside padded static batching of the same model and transformers' continuous batching. On a CPU give fewer and
+shorter requests: ``--requests 8 --longest 128 --layers 2``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from typing import Any, Sequence
+
+import torch
+
+from kvedu import Engine, machine
+from kvedu.analysis.known_models import known_model
+from kvedu.analysis.memory import kv_bytes_per_token
+from kvedu.analysis.weights import weights_read
+from kvedu.book.rows import save_row
+from kvedu.config import ModelConfig
+from kvedu.engine.trace import Stepped, Trace
+from kvedu.errors import KveduError
+from kvedu.model.generate import generate
+from kvedu.model.transformer import Transformer
+from kvedu.units import MiB
+
+SHORTEST = 100
+WORDS = 10_000
+"""Ids are drawn below this one."""
+
+
+def workload(requests: int, longest: int, seed: int = 0) -> tuple[list[list[int]], list[int]]:
+    """Prompts and numbers of output tokens, drawn in nano-vllm's order.
+
+    >>> sum(workload(256, 1024)[1])
+    133966
+    """
+    draw, shortest = random.Random(seed), min(SHORTEST, longest)
+    prompts = [[draw.randint(0, WORDS) for _ in range(draw.randint(shortest, longest))] for _ in range(requests)]
+    return prompts, [draw.randint(shortest, longest) for _ in range(requests)]
+
+
+def random_model(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Transformer:
+    """The shape with small random weights."""
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = Transformer(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.02) if parameter.dim() > 1 else torch.nn.init.ones_(parameter)
+    return model.to(dtype).eval()
+
+
+def wait(device: torch.device) -> None:
+    """Until the device has done what it was given."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+
+
+def bound_seconds(config: ModelConfig, trace: Trace, element: int, bandwidth: float) -> float:
+    """Least time of all steps: each reads the weights and the keys and values of its sequences once."""
+    weights, per_token = weights_read(config, element), kv_bytes_per_token(config, element)
+    steps = [event for event in trace.events if isinstance(event, Stepped)]
+    return sum(weights + per_token * sum(share.context + share.tokens for share in step.shares) for step in steps) / bandwidth
+
+
+def run_engine(model: Transformer, prompts: Sequence[list[int]], outputs: Sequence[int], cache_bytes: int, bandwidth: float) -> dict[str, Any]:
+    """All requests at once through the engine, after a short run that compiles and records what there is."""
+    device, trace = model.device, Trace()
+    settings = {"cache_bytes": cache_bytes, "page_size": 16 if device.type == "cpu" else 256, "max_running": 256, "token_budget": 16_384}
+    engine = Engine(model, trace=trace, **settings)
+    for prompt in prompts[:4]:
+        engine.add(prompt[:64], max_new_tokens=8, ignore_eos=True)
+    while not engine.idle:
+        engine.step()
+    trace.events.clear()
+    wait(device)
+    start = time.perf_counter()
+    for prompt, tokens in zip(prompts, outputs):
+        engine.add(prompt, max_new_tokens=tokens, ignore_eos=True)
+    while not engine.idle:
+        engine.step()
+    wait(device)
+    seconds = time.perf_counter() - start
+    least = bound_seconds(model.config, trace, model.dtype.itemsize, bandwidth)
+    return {"seconds": seconds, "tokens_per_s": sum(outputs) / seconds, "bound_tokens_per_s": sum(outputs) / least, "share_of_bound": least / seconds,
+            "steps": sum(isinstance(event, Stepped) for event in trace.events)}  # fmt: skip
+
+
+def run_static(model: Transformer, prompts: Sequence[list[int]], outputs: Sequence[int], batch: int) -> dict[str, Any]:
+    """Padded static batches: every row as long as the longest prompt, every answer as long as the longest; only what was asked counts."""
+    wait(model.device)
+    start = time.perf_counter()
+    for first in range(0, len(prompts), batch):
+        part, asked = prompts[first : first + batch], outputs[first : first + batch]
+        width = max(map(len, part))
+        padded = [[0] * (width - len(prompt)) + list(prompt) for prompt in part]
+        generate(model, padded, max_new_tokens=max(asked), ignore_eos=True)
+    wait(model.device)
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "tokens_per_s": sum(outputs) / seconds, "batch": batch}
+
+
+def run_transformers(config: ModelConfig, prompts: Sequence[list[int]], outputs: Sequence[int], device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """transformers' continuous batching over the same shape. Its requests share one length of output here: their mean."""
+    if device.type != "cuda":
+        raise KveduError("transformers' continuous batching takes nearly all memory there is for its cache; it is run on CUDA only")
+    from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+
+    shape = Qwen3Config(
+        vocab_size=config.V, hidden_size=config.M, intermediate_size=config.F, num_hidden_layers=config.L, num_attention_heads=config.H,
+        num_key_value_heads=config.K, head_dim=config.D, max_position_embeddings=config.max_positions, tie_word_embeddings=config.tied,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(shape).to(device=device, dtype=dtype).eval()
+    each = round(sum(outputs) / len(outputs))
+    settings = GenerationConfig(max_new_tokens=each, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    wait(device)
+    start = time.perf_counter()
+    done = model.generate_batch(inputs=[list(p) for p in prompts], generation_config=settings)
+    wait(device)
+    seconds = time.perf_counter() - start
+    made = sum(len(one.generated_tokens) for one in done.values())
+    return {"seconds": seconds, "tokens_per_s": made / seconds, "tokens": made, "each": each}
+
+
+def main(argv: list[str]) -> int:
+    """Measure, print, and store with ``--save``."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--requests", type=int, default=256)
+    parser.add_argument("--longest", type=int, default=1024)
+    parser.add_argument("--layers", type=int, help="fewer layers than the model has, for a dry run")
+    parser.add_argument("--memory", type=float, default=0.8, help="share of the free memory for the cache, on a GPU")
+    parser.add_argument("--only", default="engine,static,transformers")
+    options = parser.parse_args(argv)
+    device = torch.device(options.device)
+    dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+    config = known_model("Qwen3-0.6B").config
+    if options.layers:
+        from dataclasses import replace
+
+        config = replace(config, n_layers=options.layers, vocab_size=WORDS + 1)
+    model = random_model(config, device, dtype)
+    prompts, outputs = workload(options.requests, options.longest)
+    bandwidth = machine.copy_bandwidth((64 if device.type == "cpu" else 4096) * MiB, device)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+    need = sum(len(p) + n + 256 for p, n in zip(prompts, outputs)) * kv_bytes_per_token(config, dtype.itemsize)
+    cache_bytes = min(int(options.memory * free), need) if free else need
+    values: dict[str, Any] = {
+        "settings": {"requests": options.requests, "longest": options.longest, "layers": config.L, "dtype": str(dtype).removeprefix("torch."),
+                     "output_tokens": sum(outputs), "copy_gb_per_s": bandwidth / 1e9, "device": str(machine.describe(device)["device"])},
+    }  # fmt: skip
+    kinds = {
+        "engine": lambda: run_engine(model, prompts, outputs, cache_bytes, bandwidth),
+        "static": lambda: run_static(model, prompts, outputs, batch=min(64, len(prompts))),
+        "transformers": lambda: run_transformers(config, prompts, outputs, device, dtype),
+    }
+    for name in options.only.split(","):
+        try:
+            with torch.inference_mode():
+                values[name] = {key: round(value, 4) if isinstance(value, float) else value for key, value in kinds[name]().items()}
+        except Exception as error:  # what a peer cannot do here is a line of the table, not the end of it
+            values[name] = {"failed": f"{type(error).__name__}: {str(error)[:200]}"}
+        print(f"{name}: {values[name]}", flush=True)
+    if options.save:
+        save_row("nano", values, command=" ".join(["python", "bench/bench_nano.py", *argv]))
+    return 1 if "failed" in values.get("engine", {}) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
