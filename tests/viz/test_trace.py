@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from kvedu.engine import metrics
-from kvedu.engine.trace import Admitted, Arrived, Ended, Preempted, Share, Stepped, Trace
+from kvedu.engine.guess_metrics import guessing
+from kvedu.engine.trace import Admitted, Arrived, Ended, Preempted, Share, Stepped, Trace, Verified
 from kvedu.viz import still, trace
 from kvedu.viz.node import evaluate
 
 FIGURES = Path(__file__).resolve().parents[2] / "book" / "figures"
 STORED = [
-    path for path in sorted(FIGURES.glob("*.json")) if "runs" in json.loads(path.read_text("utf-8"))
+    path
+    for path in sorted(FIGURES.glob("*.json"))
+    if "events" in json.loads(path.read_text("utf-8")).get("runs", [{}])[0]
 ]  # the player's data, whichever chapter it is for
 
 
@@ -44,6 +47,8 @@ def check_against_metrics(run: dict) -> None:
     assert state["busyTime"] == pytest.approx(metrics.slot_utilization(events, run["slots"]), abs=1e-4)
     assert state["sampled"] == sum(len(timing.token_seconds) for timing in metrics.timings(events))
     assert state["computed"] == sum(share.tokens for step in events.of(Stepped) for share in step.shares)
+    seen = guessing(events)
+    assert [state[name] for name in ("rounds", "guessed", "accepted", "emitted")] == [seen.rounds, seen.guessed, seen.accepted, seen.emitted]
 
 
 def test_counts_of_a_small_run() -> None:
@@ -54,6 +59,28 @@ def test_counts_of_a_small_run() -> None:
     assert dict(evaluate("trace", [("slots", [run])])[0]) == {
         "0.0": [0, 0, 0], "1.0": [None, None, 1, 1], "0.1": [None, None, None, 0],
     }  # fmt: skip
+
+
+def speculated() -> Trace:
+    """Two sequences, one of which is guessed: 3 tokens of 3 guesses, then 1 of 4."""
+    return Trace([
+        Arrived(0.0, 0, 4, 6), Arrived(0.0, 1, 2, 3), Admitted(0.0, 0, 0, 0, False), Admitted(0.0, 1, 0, 0, False),
+        Stepped(1.0, 0.0, 0, (Share(0, 0, 4, 0, True), Share(1, 0, 2, 0, True)), 0, 2, 0, 2),
+        Stepped(2.0, 1.0, 1, (Share(0, 0, 1, 4, True), Share(1, 0, 1, 2, True)), 0, 3, 0, 1), Verified(2.0, 0, 0, 3, 3, 2, 3),
+        Stepped(3.0, 2.0, 2, (Share(0, 0, 1, 7, True), Share(1, 0, 1, 3, True)), 0, 3, 0, 1), Verified(3.0, 0, 0, 4, 4, 0, 1),
+        Ended(3.0, 1, 0, "length", 3), Ended(3.5, 0, 0, "abort", 5),
+    ])  # fmt: skip
+
+
+def test_rounds_of_speculation() -> None:
+    """Tokens, guesses and what was kept are counted as the metrics count them, and said where they happen."""
+    run = trace.run_of(speculated(), "guesses", slots=2)
+    check_against_metrics(run)
+    assert last_state(run)["sampled"] == 8
+    shown = still("trace", trace.data([run], title="t", step=1))
+    assert "2 of 3 guesses kept" in shown.say and "2 tokens a round" in shown.svg
+    plain = still("trace", trace.data([trace.run_of(small(), "small", slots=2)], title="t", step=1))
+    assert "guess" not in plain.say and "a round" not in plain.svg
 
 
 def test_what_is_computed_again_is_prefill() -> None:

@@ -18,9 +18,12 @@
         prompts.set(event.request, event.prompt_tokens);
         Object.assign(get({ request: event.request, copy: 0 }), { arrived: event.time, before: steps.length });
       } else if (event.kind === "Stepped") {
-        steps.push(event);
+        steps.push({ ...event, rounds: [] });
         for (const share of event.shares)
           get(share).cells.push({ step: steps.length - 1, share, prefill: !decodes(share, prompts.get(share.request)) });
+      } else if (event.kind === "Verified") {
+        steps.at(-1).rounds.push(event);
+        get(event).cells.at(-1).round = event;
       } else if (event.kind === "Ended") Object.assign(get(event), { ended: event.time, last: steps.length - 1, reason: event.reason });
       else if (event.request !== undefined) get(event).marks.push({ kind: event.kind, step: steps.length, event });
     }
@@ -65,11 +68,14 @@
       return copies.get(share.request);
     };
     const seconds = steps.slice(0, at + 1).map((s) => s.time - s.start);
+    const rounds = steps.slice(0, at + 1).flatMap((s) => s.rounds), emitted = sum(rounds.map((r) => r.emitted));
     return {
       tokens: sum(step.shares.map((s) => s.tokens)),
       running: step.shares.length, waiting: step.waiting,
       computed: sum(shares.map((s) => sum(s.map((share) => share.tokens)))),
-      sampled: sum(shares.map((s) => sum(s.map(born)))),
+      sampled: sum(shares.map((s) => sum(s.map(born)))) + emitted - rounds.length,  // one of a round's tokens is its share's
+      rounds: rounds.length, emitted,
+      guessed: sum(rounds.map((r) => r.guessed)), accepted: sum(rounds.map((r) => r.accepted)),
       busy: sum(shares.map((s) => s.length)) / ((at + 1) * run.slots),
       busyTime: sum(shares.map((s, i) => (s.length / run.slots) * seconds[i])) / (sum(seconds) || 1),
       inUse: step.blocks_in_use, evictable: step.blocks_evictable, free: step.blocks_free,
@@ -82,6 +88,13 @@
     for (const [, , tokens, blocks] of table.held)
       blocks.forEach((block, i) => fill.set(block, Math.max(fill.get(block) || 0, Math.min(blockSize, tokens - i * blockSize))));
     return [...fill.values()].reduce((empty, tokens) => empty + blockSize - tokens, 0);
+  }
+
+  /* A round in its cell: the share of its guesses that was rejected pale from above, and how many tokens it gave. */
+  function blockOf(round, left, right, y, high, ahead) {
+    const pale = ((high - 2) * (round.guessed - round.accepted)) / round.guessed;
+    const shade = rect(left, y + 1, Math.max(0.8, right - left - (right - left > 3 ? 0.7 : 0)), pale, "var(--kv-paper, #fff)", { opacity: ahead ? 0.2 : 0.55 });
+    return right - left < 9 || high < 11 ? [shade] : [shade, label((left + right) / 2, y + high - 4, String(round.emitted), { "text-anchor": "middle", "font-size": Math.min(11, high - 2), weight: 600 })];
   }
 
   const runOf = (state, data) => data.runs.find(({ name }) => name === state.run);
@@ -111,10 +124,11 @@
         const begin = s.arrived === undefined ? from(s.cells[0].step) : x(seconds ? s.arrived : s.before);
         tree.push(line(begin, top + high * (i + 0.5), from(s.cells[0].step), top + high * (i + 0.5), ink, { "stroke-dasharray": "1 3" }));
       }
-      for (const { step, prefill } of s.cells) {
+      for (const { step, prefill, round } of s.cells) {
         const y = row(s, i, step);
         const fill = slots ? color(s.request) : color(prefill ? 1 : 0);
         tree.push(rect(from(step), y + 1, Math.max(0.8, to(step) - from(step) - (to(step) - from(step) > 3 ? 0.7 : 0)), high - 2, fill, { opacity: step > at ? 0.22 : slots && prefill ? 0.6 : 1 }));
+        if (round && round.guessed) tree.push(...blockOf(round, from(step), to(step), y, high, step > at));
       }
       if (slots && s.cells.length && high >= 12) {
         const cell = s.cells[0];
@@ -202,12 +216,12 @@
       const run = runOf({ run: data.runs[0].name, ...state }, data), at = clamp(state, run);
       const key = state.rows === "slots"
         ? [["one color a request; pale: prefill", ink]]
-        : [["prefill", color(1)], ["decode", color(0)], ["waits", ink], ...(layout(run).sequences.some((s) => s.marks.some((m) => m.kind === "Preempted")) ? [["✕ preempted", bad]] : [])];
+        : [["prefill", color(1)], ["decode", color(0)], ["waits", ink], ...(layout(run).steps.some((s) => s.rounds.some((r) => r.guessed)) ? [["2 tokens a round, pale: rejected", ink]] : []), ...(layout(run).sequences.some((s) => s.marks.some((m) => m.kind === "Preempted")) ? [["✕ preempted", bad]] : [])];
       let x = 8;
       const legend = key.map(([text, fill]) => {
         const at = x;
         x += (width < 320 ? 24 : 32) + 6.2 * text.length;
-        return [text[0] === "✕" || key.length === 1 ? null : text === "waits" ? line(at, 8, at + 12, 8, ink, { "stroke-dasharray": "1 3" }) : rect(at, 3, 12, 11, fill), label(at + (text[0] === "✕" || key.length === 1 ? 0 : 17), 13, text, { fill: text[0] === "✕" ? bad : ink })];
+        return [text[0] === "✕" || text[0] === "2" || key.length === 1 ? null : text === "waits" ? line(at, 8, at + 12, 8, ink, { "stroke-dasharray": "1 3" }) : rect(at, 3, 12, 11, fill), label(at + (text[0] === "✕" || text[0] === "2" || key.length === 1 ? 0 : 17), 13, text, { fill: text[0] === "✕" ? bad : ink })];
       });
       const chart = gantt(state, data, run, width, 28);
       const strip = poolStrip(run, data, at, chart, width, chart.bottom);
@@ -221,8 +235,10 @@
       const list = (names, verb) => (names.length === 0 ? [] : [names.length > 4 ? `${names.length} sequences ${verb}` : `${names.join(", ")} ${names.length > 1 ? verb : verb + "s"}`]);
       const now = stateAt(run, at);
       const back = sequences.filter((s) => s.marks.some((m) => m.kind === "Preempted" && m.step === at)).map((s) => named(data, s));
+      const rounds = steps[at].rounds.filter((r) => r.guessed), total = (name) => rounds.reduce((n, r) => n + r[name], 0);
+      const guesses = rounds.length ? `; ${total("accepted")} of ${count(total("guessed"))} guesses kept` : "";
       const held = now.inUse + now.evictable + now.free ? `; ${now.inUse} of ${plural(now.inUse + now.evictable + now.free, "block")} in use` : "";
-      return `Step ${at} of ${steps.length - 1}: ${[...list(doing(true), "prefill"), ...list(doing(false), "decode")].join("; ") || "nobody runs"}${now.waiting ? `; ${now.waiting} waiting` : ""}${held}${back.length ? `; sent back to make room: ${back.join(", ")}` : ""}.`;
+      return `Step ${at} of ${steps.length - 1}: ${[...list(doing(true), "prefill"), ...list(doing(false), "decode")].join("; ") || "nobody runs"}${guesses}${now.waiting ? `; ${now.waiting} waiting` : ""}${held}${back.length ? `; sent back to make room: ${back.join(", ")}` : ""}.`;
     },
     readout(state, data) {
       const run = runOf({ run: data.runs[0].name, ...state }, data), at = clamp(state, run), now = stateAt(run, at);
@@ -231,6 +247,7 @@
         ["tokens sampled so far", count(now.sampled)],
         ["slots busy so far", `${(100 * (state.by === "seconds" ? now.busyTime : now.busy)).toFixed(0)} %`],
         ["clock", `${now.time.toFixed(2)} s`],
+        ...(now.guessed ? [["guesses kept so far", `${count(now.accepted)} of ${count(now.guessed)}`], ["tokens a round so far", (now.emitted / now.rounds).toFixed(2)]] : []),
         ...(run.tables ? [["places held but empty", count(unfilled(run.tables[at], data.block_size))]] : []),
         ...(now.inUse + now.evictable + now.free ? [["blocks left", count(now.evictable + now.free), now.evictable + now.free === 0 ? "bad" : ""]] : []),
       ];
