@@ -8,6 +8,7 @@ from kvedu.errors import RequestError
 from kvedu.model.sampling import Sampling
 from kvedu.rope_config import RopeConfig
 from kvedu.speculative.draft_model import DraftModel
+from kvedu.speculative.draft_tree import DraftTree
 from kvedu.speculative.first_layers import first_layers
 from kvedu.speculative.speculate import speculate
 from scripted import pieces_tokenizer
@@ -74,7 +75,7 @@ def test_a_draft_with_a_shorter_context(cache):
     """C080: beyond the draft's 8 positions the target goes on alone; nothing is written past them."""
     model, config = tiny_model(), tiny_config(L=1, max_positions=8)
     small = {"static": StaticCache(config, max_sequences=3, max_length=8), "paged": PagedCache(config, n_pages=12, page_size=4)}.get(cache)
-    draft = DraftModel(tiny_model(config, seed=2), 5, small)
+    draft = DraftModel(tiny_model(config, seed=2), 5, small, shorter=True)
     run, lengths = draft.draft.run, []
 
     def watched(new):
@@ -89,6 +90,16 @@ def test_a_draft_with_a_shorter_context(cache):
         assert one.completion.token_ids == generate(model, prompt, max_new_tokens=12).token_ids
     assert max(r.guessed for one in done[:2] for r in one.rounds) > 0
     assert all(r.guessed == 0 for r in done[2].rounds) and done[1].rounds[-1].guessed == 0
+
+
+def test_a_draft_with_a_shorter_context_must_be_asked_for():
+    """C080: unasked it is refused, with both numbers; one as long as the target, or longer, is not."""
+    model = tiny_model()
+    for make in (lambda draft: DraftModel(draft), lambda draft: DraftTree(draft, (2, 1))):
+        with pytest.raises(RequestError, match="draft has 255 positions, the target 256.*shorter=True"):
+            speculate(model, [1], make(tiny_model(tiny_config(L=1, max_positions=255))))
+        make(tiny_model(tiny_config(L=1, max_positions=256))).check(model)
+        make(tiny_model(tiny_config(L=1, max_positions=300))).check(model)
 
 
 def test_a_draft_cache_that_is_too_small():
