@@ -19,8 +19,8 @@ FIRST_CHAPTER = {
 NO_NEW_IDEA = {10}
 """Chapters that only look back. They measure nothing, so there is nothing to predict, break, take away or do in a lab."""
 OF_AN_IDEA = ("no takeaway box", "its lab is not linked", "nothing of the library's source is shown", "no bench is named")
-LABS_ELSEWHERE = {14}
-"""Chapters that gather from others, and link the others' labs."""
+LABS_ELSEWHERE = {11, 14}
+"""Chapters that look at the same things as others or gather from them, and link the others' labs."""
 TERMS = 5
 """Glossary terms that a chapter links at least."""
 
