@@ -36,6 +36,7 @@ from kvedu.speculative.first_layers import first_layers
 from kvedu.speculative.lookahead import Lookahead
 from kvedu.speculative.ngram import NGram
 from kvedu.speculative.proposer import Ask, Proposer
+from kvedu.speculative.quantized_twin import quantized_twin
 from kvedu.speculative.rounds import Round
 from kvedu.speculative.tree import TokenTree
 from kvedu.texts import held_out, read
@@ -54,10 +55,12 @@ WHOLE = ("n-gram", "medusa", "eagle")
 
 def proposers(model: Transformer) -> dict[str, Callable[[], Proposer]]:
     """Every way of guessing, with its usual depth."""
+    twin = quantized_twin(model)
     makers: dict[str, Callable[[], Proposer]] = {
         "n-gram": lambda: NGram(7),
         "lookahead": lambda: Lookahead(4, 3, 3),
         "first 15 layers": lambda: DraftModel(first_layers(model, 15), 2),
+        "4-bit twin": lambda: DraftModel(twin, 2),
     }
     try:
         from kvedu.speculative.shipped import shipped  # the trained heads

@@ -13,6 +13,7 @@ from kvedu.speculative.first_layers import first_layers
 from kvedu.speculative.lookahead import Lookahead
 from kvedu.speculative.ngram import NGram
 from kvedu.speculative.proposer import Proposer
+from kvedu.speculative.quantized_twin import quantized_twin
 from kvedu.speculative.reduced_draft import reduce_head
 from tiny import tiny_config, tiny_model
 from tiny_heads import eagle, medusa, most_of, mtp
@@ -38,6 +39,7 @@ PROPOSERS: dict[str, Callable[[Transformer, int], Proposer]] = {
     "draft: stranger": lambda model, k: DraftModel(stranger(model), k),
     "draft: itself": lambda model, k: DraftModel(model, k),
     "first layers": lambda model, k: DraftModel(first_layers(model, model.config.L - 1), k),
+    "quantized twin": lambda model, k: DraftModel(quantized_twin(model), k),
     "tree: near": lambda model, k: DraftTree(near(model), (2, *[1] * (k - 1))),
     "tree: stranger": lambda model, k: DraftTree(stranger(model), (3, 2, 2)[:k]),
     "draft: reduced": lambda model, k: DraftModel(reduce_head(near(model), most_of(model)), k, vocabulary=most_of(model)),
