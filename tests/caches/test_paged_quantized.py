@@ -14,6 +14,7 @@ from kvedu.caches.outliers import find_outliers
 from kvedu.caches.paged_quantized import PagedQuantizedCache
 from kvedu.caches.prefix_hash import HashReuse
 from kvedu.caches.quantized import QuantizedCache
+from kvedu.caches.tails import Tails
 from kvedu.errors import CacheError, CacheFull
 from kvedu.kernels.panel_linear import panels_pay
 from kvedu.kernels.quantized_pages import CodedPages
@@ -46,7 +47,7 @@ def held(cache):
             todo += thing.values()
         elif isinstance(thing, (list, tuple)):
             todo += thing
-        elif isinstance(thing, CodedPages):
+        elif isinstance(thing, (CodedPages, Tails)):
             todo.append(vars(thing))
     return sum(storages.values())
 

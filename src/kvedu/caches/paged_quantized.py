@@ -23,10 +23,10 @@ from kvedu.caches.paged import PagedCache
 from kvedu.caches.quantized_view import QuantizedPagedView
 from kvedu.caches.swap import SwapSpace
 from kvedu.caches.swap_tails import TailedSwapSpace
+from kvedu.caches.tails import Tails
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError, CacheFull
 from kvedu.kernels.hadamard import hadamard
-from kvedu.kernels.paged_attention import paged_write
 from kvedu.kernels.quantized_pages import CodedPages, Exact, quantized_write
 
 Rows = list[tuple[Tensor, Tensor]]
@@ -72,9 +72,6 @@ class PagedQuantizedCache(PagedCache):
         self.window_kept = format.tail + undo if format.tail else 0
         self.undo = undo if format.tail else None
         super().__init__(config, **kwargs)
-        self._slots: dict[int, int] = {}
-        self._free_slots = list(range(max_sequences))
-        self._exact_from: dict[int, int] = {}
         self._trees: dict[int, tuple[int, Rows]] = {}
 
     def _make_pages(self) -> None:
@@ -89,11 +86,8 @@ class PagedQuantizedCache(PagedCache):
 
         self.pages = [tuple(pages(side, layer) for side in plain) for layer in range(self.n_layers)]
         """Keys' and values' pages of each layer."""
-        shape = (self.max_sequences if W else 1, W, K, D)
-        self.tails = [
-            tuple(torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in "kv") for _ in range(self.n_layers)
-        ]
-        """The last ``window_kept`` tokens of each sequence as they came: token t at [its slot, t % window_kept]."""
+        self.tails = Tails(self.n_layers, self.max_sequences, W, K, D, self.dtype, self.device)
+        """The last ``window_kept`` tokens of each sequence as they came."""
 
     @classmethod
     def within(
@@ -127,69 +121,43 @@ class PagedQuantizedCache(PagedCache):
 
     @property
     def nbytes(self) -> int:
-        held = [*self.page_tensors, *(x for pair in self.tails for x in pair)]
+        held = [*self.page_tensors, *self.tails.tensors]
         return storage_bytes(held if self.apart is None else [*held, self.apart])
 
     def swap_space(self, budget_bytes: int) -> SwapSpace:
         return TailedSwapSpace(self, budget_bytes) if self.window_kept else SwapSpace(self, budget_bytes)
 
-    # -- tails ---------------------------------------------------------------------------------
-
     def slot(self, seq: int) -> int:
         """Where a sequence's tail lies."""
-        return self._slots[seq]
-
-    def exact_from(self, seq: int) -> int:
-        """The first token of a sequence that its tail still holds as it came, together with all later ones."""
-        return self._exact_from[seq]
-
-    def restore_tail(self, seq: int, exact_from: int) -> None:
-        """A sequence's tail was put back where it lay. For ``TailedSwapSpace``."""
-        self._exact_from[seq] = exact_from
-
-    def _take_slot(self, seq: int) -> None:
-        if self.window_kept and not self._free_slots:
-            raise CacheFull(f"all {self.max_sequences} tails are in use; free a sequence, or ask for more max_sequences")
-        self._slots[seq] = self._free_slots.pop() if self.window_kept else 0
-        self._exact_from[seq] = 0
-
-    def _give_slot(self, seq: int) -> None:
-        slot = self._slots.pop(seq)
-        if self.window_kept:
-            self._free_slots.append(slot)
-        del self._exact_from[seq]
-        self._trees.pop(seq, None)
+        return self.tails.slot(seq)
 
     def open_table(self, positions: Sequence[int]) -> int:
-        self._take_slot(self._next_id)
-        seq = super().open_table(positions)
-        self._exact_from[seq] = len(positions)
-        return seq
+        self.tails.open(self._next_id, len(positions))
+        return super().open_table(positions)
 
     def close_table(self, seq: int) -> Sequence[int]:
         positions = super().close_table(seq)
-        self._give_slot(seq)
+        self.tails.close(seq)
+        self._trees.pop(seq, None)
         return positions
 
     def add_prefix(self, tokens: Sequence[int], salt: Hashable = None) -> tuple[int, int]:
         seq, reused = super().add_prefix(tokens, salt)
-        self._exact_from[seq] = reused
+        self.tails.exact_from[seq] = reused
         return seq, reused
 
     def _allocate(self, seq: int, source: int | None) -> None:
         if source in self._trees:
             raise CacheError(f"sequence {source} ends in a token tree; keep() one path of it before it is forked")
-        self._take_slot(seq)
+        self.tails.open(seq)
         super()._allocate(seq, source)
-        if source is not None and self.window_kept:
-            self._exact_from[seq] = self._exact_from[source]
-            for pair in self.tails:
-                for x in pair:
-                    x[self._slots[seq]] = x[self._slots[source]]
+        if source is not None:
+            self.tails.copy(source, seq)
 
     def _drop(self, seq: int) -> None:
         super()._drop(seq)
-        self._give_slot(seq)
+        self.tails.close(seq)
+        self._trees.pop(seq, None)
 
     # -- a step --------------------------------------------------------------------------------
 
@@ -199,8 +167,10 @@ class PagedQuantizedCache(PagedCache):
 
     def units(self, side: int, table: Sequence[int], row: int, start: int, stop: int) -> list[list[int]]:
         """Units of a sequence that are complete at ``stop`` and were not at ``start``, as ``quantized_write`` takes them."""
-        pages = self.pages[0][side] if self.pages else None
-        step = pages.format.step if pages else 1
+        if not self.pages:  # a stage without layers
+            return []
+        pages = self.pages[0][side]
+        step = pages.format.step
         return [[pages.unit_at(table, u * step), row, u * step] for u in range(start // step, stop // step)]
 
     def _reserve(self, rows: tuple[Row, ...]) -> None:
@@ -218,7 +188,7 @@ class PagedQuantizedCache(PagedCache):
 
     def _commit(self, view: QuantizedPagedView) -> None:
         chains = [row for row in view.rows if row.parents is None]
-        self._keep_tails(view.fresh, [(row.seq, row.first, row.start, row.total) for row in chains])
+        self.tails.keep(view.fresh, [(row.seq, row.first, row.start, row.total) for row in chains])
         for row in view.rows:
             if row.parents is not None:  # of a tree only a path stays: coded when keep() has said which
                 self._trees[row.seq] = row.start, [
@@ -230,33 +200,15 @@ class PagedQuantizedCache(PagedCache):
         for row in view.rows:
             self.tables.shrink(row.seq, row.start)
 
-    def _keep_tails(self, fresh: dict[int, tuple[Tensor, Tensor]], parts: list[tuple[int, int, int, int]]) -> None:
-        """The last of what came into the tails; parts are (sequence, first row, tokens before, tokens after)."""
-        W = self.window_kept
-        if not W or not parts:
-            return
-        rows, places = [], []
-        for seq, first, start, total in parts:
-            recent = range(max(start, total - W), total)
-            rows += [first + t - start for t in recent]
-            places += [self._slots[seq] * W + t % W for t in recent]
-            self._exact_from[seq] = max(self._exact_from[seq], total - W)
-        index, slots = (torch.tensor(x, device=self.device) for x in (rows, places))
-        for layer, pair in enumerate(self.tails):
-            k_NKD, v_NKD = fresh[layer]
-            if len(rows) < len(k_NKD):
-                k_NKD, v_NKD = k_NKD[index], v_NKD[index]
-            paged_write(k_NKD, v_NKD, *pair, slots)
-
     def _take_in(self, seq: int, start: int, layers: Rows) -> None:
         """Tokens that wait as they came join a sequence of ``start`` tokens: codes, and tail."""
         total = start + len(layers[0][0]) if layers else start
-        rows_B4 = torch.tensor([[0, total - start, start, self._slots[seq]]])
+        rows_B4 = torch.tensor([[0, total - start, start, self.slot(seq)]], device=self.device)
         units = [self.units(side, self.tables.tables[seq], 0, start, total) for side in (0, 1)]
         for layer, pair in enumerate(layers):
             for pages, fresh, tails, unit in zip(self.pages[layer], pair, self.tails[layer], units):
-                quantized_write(pages, Exact(fresh, tails), rows_B4, torch.tensor(unit, dtype=torch.long).view(-1, 3))
-        self._keep_tails(dict(enumerate(layers)), [(seq, 0, start, total)])
+                quantized_write(pages, Exact(fresh, tails), rows_B4, torch.tensor(unit, dtype=torch.long, device=self.device).view(-1, 3))
+        self.tails.keep(dict(enumerate(layers)), [(seq, 0, start, total)])
 
     # -- what a sequence holds --------------------------------------------------------------------
 
@@ -272,8 +224,7 @@ class PagedQuantizedCache(PagedCache):
 
     def as_they_came(self, layer: int, side: int, seq: int, first: int, start: int, late: Tensor) -> Tensor:
         """Tokens from ``first`` on, turned: up to ``start`` from the tail, then ``late``."""
-        W, tails = self.window_kept, self.tails[layer][side]
-        old = tails[self._slots[seq], [t % W for t in range(first, start)]] if first < start else late[:0]
+        old = self.tails.read(layer, side, seq, first, start) if first < start else late[:0]
         return torch.cat((old, late[max(0, first - start) :]))
 
     def _read(self, layer: int, seq: int, length: int) -> tuple[Tensor, Tensor]:
@@ -293,10 +244,10 @@ class PagedQuantizedCache(PagedCache):
             if length > start:
                 self._trees[seq] = start, [(k[: length - start], v[: length - start]) for k, v in layers]
                 return self.tables.shrink(seq, length)
-        if self.coded(length) < min(length, self._exact_from[seq]):
+        if self.coded(length) < min(length, self.tails.exact_from[seq]):
             raise CacheError(
                 f"sequence {seq} cannot be cut to {length} tokens: the next token would see {length - self.coded(length)} of them as "
-                f"they came, and the tail goes back to token {self._exact_from[seq]} only. Cut less, or give more undo"
+                f"they came, and the tail goes back to token {self.tails.exact_from[seq]} only. Cut less, or give more undo"
             )
         self.tables.shrink(seq, length)
 

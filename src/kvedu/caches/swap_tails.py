@@ -5,35 +5,25 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
-from torch import Tensor
 
 from kvedu.caches.host_pages import Parked
 from kvedu.caches.swap import Swappable, SwapSpace
+from kvedu.caches.tails import Tails
 
 
 class Tailed(Swappable, Protocol):
     """What is needed of the cache beyond ``Swappable``; ``PagedQuantizedCache`` has it."""
 
-    max_sequences: int
-    tails: list[tuple[Tensor, Tensor]]
-
-    def slot(self, seq: int) -> int:
-        """Where a sequence's tail lies."""
-
-    def exact_from(self, seq: int) -> int:
-        """The first token that the tail holds."""
-
-    def restore_tail(self, seq: int, exact_from: int) -> None:
-        """The tail was put back."""
+    tails: Tails
 
 
 class TailedSwapSpace(SwapSpace):
     """At most half of the budget holds tails, one for each sequence that can be parked; the rest holds pages."""
 
     def __init__(self, cache: Tailed, budget_bytes: int) -> None:
-        tails = [x for pair in cache.tails for x in pair]
+        tails = cache.tails.tensors
         self.tail_bytes = sum(x[0].numel() * x.element_size() for x in tails)
-        n_tails = min(cache.max_sequences, budget_bytes // 2 // self.tail_bytes)
+        n_tails = min(cache.tails.count, budget_bytes // 2 // self.tail_bytes)
         super().__init__(cache, budget_bytes - n_tails * self.tail_bytes)
         self._tails = tails
         self._host_tails = [
@@ -49,7 +39,7 @@ class TailedSwapSpace(SwapSpace):
     def out(self, seq: int) -> tuple[Parked, int] | None:
         if not self._free:
             return None
-        slot, first = self._cache.slot(seq), self._cache.exact_from(seq)
+        slot, first = self._cache.tails.slot(seq), self._cache.tails.exact_from[seq]
         done = super().out(seq)
         if done is None:
             return None
@@ -64,8 +54,8 @@ class TailedSwapSpace(SwapSpace):
         seq, copied = super().back(parked)
         place, first = self._give_back(parked)
         for host, tail in zip(self._host_tails, self._tails):
-            tail[self._cache.slot(seq)] = host[place]
-        self._cache.restore_tail(seq, first)
+            tail[self._cache.tails.slot(seq)] = host[place]
+        self._cache.tails.exact_from[seq] = first
         return seq, copied + self.tail_bytes
 
     def drop(self, parked: Parked) -> None:
