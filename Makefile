@@ -9,6 +9,7 @@
 # make screenshots  pictures of every built page and figure, into _build/screenshots
 # make traces  run the real model for the figures that show a run (NAME=… for one)
 # make bench-peers   install what the benches compare with (vLLM's CPU build) in .venv-peers
+# make gpu     on a machine with a GPU: tests, kernels, the engine and labs on it (gpu-dry: the same script without one)
 # make rows    refresh stored rows that take too long for `make test`
 # make clean   remove what was built (distclean removes .venv and fetched scripts too)
 
@@ -24,7 +25,7 @@ unexport PIP_TARGET PIP_USER PIP_PREFIX PIP_ROOT PIP_REQUIRE_VIRTUALENV JUPYTER_
 export PYTHONNOUSERSITE := 1
 export JUPYTER_PREFER_ENV_PATH := 1
 
-.PHONY: help book test lab labs instructor serve bench traces print screenshots rows clean distclean
+.PHONY: help book test lab labs instructor serve bench traces print screenshots gpu gpu-dry rows clean distclean
 .DEFAULT_GOAL := help
 
 help:
@@ -71,6 +72,14 @@ traces: $(READY)
 
 bench-peers:
 	@sh tools/make_peers.sh
+
+gpu: $(READY)
+	@$(PYTHON) -m kvedu.fetch
+	@$(PYTHON) tools/gpu_check.py
+
+gpu-dry: $(READY)
+	@$(PYTHON) -m kvedu.fetch
+	@$(PYTHON) tools/gpu_check.py --dry
 
 rows: $(READY)
 	@$(PYTHON) -m kvedu.fetch
