@@ -76,7 +76,10 @@ def experts_from_hf(raw: Mapping[str, Any], family: str) -> ExpertsConfig | None
         raise ConfigError(f"scoring_func is {raw['scoring_func']!r}; {family} scores experts by {scoring}")
     normalized = bool(raw.get("norm_topk_prob", v3))
     if normalized and not v3:
-        raise ConfigError("norm_topk_prob is true in a deepseek_v2 config: published implementations disagree on what that does; kvedu takes false")
+        raise ConfigError(
+            "norm_topk_prob is true in a deepseek_v2 config: published implementations disagree on what that does; kvedu "
+            "takes false"
+        )
     grouped = method != "greedy"
     return ExpertsConfig(
         count=raw.get("n_routed_experts", 256 if v3 else 64),

@@ -4,7 +4,8 @@ Conventions, everywhere in this room:
 
 - A multiply and an add are 2 FLOPs, so a matrix of p parameters costs 2 p per token.
 - Causal attention is counted exactly: a query that sees n keys costs 4 H D n (scores and the
-  weighted sum of values), or 2 H (D + Dv) n where values are not as wide as keys. ``causal=False`` counts the full T x (S + T) rectangle, which is what
+  weighted sum of values), or 2 H (D + Dv) n where values are not as wide as keys.
+  ``causal=False`` counts the full T x (S + T) rectangle, which is what
   a kernel does that computes masked scores and throws them away.
 - Weights are read once per step, whatever the batch: that is why batching pays.
 - Keys and values are read once per step and sequence (one new token or many), new ones written once.

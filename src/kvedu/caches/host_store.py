@@ -45,7 +45,9 @@ def on_disk(elements: int, dtype: torch.dtype, folder: Path | str) -> Tensor:
     except OSError as error:
         if error.errno in _FULL:
             free = decimal(shutil.disk_usage(folder).free)
-            raise CacheFull(f"{folder} has {free} free and the cache takes {decimal(size)}; make it shorter, or give another disk") from error
+            raise CacheFull(
+                f"{folder} has {free} free and the cache takes {decimal(size)}; make it shorter, or give another disk"
+            ) from error
         raise CacheError(f"no cache file can be made in {folder}: {error}") from error
     return torch.frombuffer(mapped, dtype=dtype)
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from kvedu.caches.layout import Row
-from kvedu.caches.window import WindowCache, WindowView
+from kvedu.caches.window import WindowCache
+from kvedu.caches.window_view import WindowView
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError
 from kvedu.kernels.attention import attention_reference
@@ -45,7 +46,7 @@ class StreamingView(WindowView):
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         outs = []
         for row in self.rows:
-            k_SKD, v_SKD = self.cache._stored(layer, row)
+            k_SKD, v_SKD = self.cache.stored(layer, row)
             turns, mask = self._turns(row, q_NHD.dtype), self.mask(row, layer)
             k_SKD, q_THD = rotate(k_SKD.to(q_NHD.dtype), *turns.keys), q_NHD[row.rows]
             scores_KGTS = _scores(rotate(q_THD, *turns.near), k_SKD)

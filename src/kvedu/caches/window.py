@@ -15,59 +15,9 @@ from torch import Tensor
 from kvedu.caches.contract import Cache, View, storage_bytes
 from kvedu.caches.layout import Row
 from kvedu.caches.ring import Ring, places
+from kvedu.caches.window_view import WindowView
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError
-from kvedu.kernels.attention import attention_grouped
-
-
-class WindowView(View):
-    """Hides what is W or more positions back, but never a sink; reads keys in the order in which they lie."""
-
-    def __init__(self, cache: WindowCache, rows: tuple[Row, ...]) -> None:
-        super().__init__(cache, rows)
-        self._orders: dict[int, Tensor] = {}
-        self._masks: dict[tuple[int, int], Tensor] = {}
-
-    def window(self, layer: int) -> int:
-        """The cache's window, or the model's own where that is narrower (it then hides sinks too)."""
-        own = super().window(layer)
-        return min(own, self.cache.window) if own else self.cache.window
-
-    def visible(self, row: Row, window: int | None) -> Tensor:
-        if (row.seq, window) not in self._visible:
-            seen_TS = row.visible(window)
-            if window == self.cache.window and self.cache.sinks:
-                seen_TS |= row.visible() & (torch.tensor(row.positions, device="cpu") < self.cache.sinks)
-            self._visible[row.seq, window] = seen_TS.to(self.cache.device)
-        return self._visible[row.seq, window]
-
-    def order(self, row: Row) -> Tensor:
-        """Which of the row's tokens (committed, then new) lies where ``stored`` has its i-th key; made once a step."""
-        if row.seq not in self._orders:
-            cache, n = self.cache, self.cache._in_ring(row)
-            slots = places(row.positions[:n], cache.sinks, cache.window)
-            here = dict(zip(slots, range(n)))  # of two tokens that had one place the later one is there
-            order = [here[slot] for slot in sorted(here)] + list(range(n, row.total))
-            self._orders[row.seq] = torch.tensor(order, device=cache.device)
-        return self._orders[row.seq]
-
-    def mask(self, row: Row, layer: int) -> Tensor | None:
-        """Boolean ``[T, S]`` over keys as they lie; None where all of them are seen, as by a decoded token."""
-        window = self.window(layer)
-        if self.cache._alone(row) and window == self.cache.window:
-            return None
-        if (row.seq, window) not in self._masks:
-            self._masks[row.seq, window] = self.visible(row, window)[:, self.order(row)]
-        return self._masks[row.seq, window]
-
-    def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
-        outs = []
-        for row in self.rows:
-            k_BKSD, v_BKSD = (x_SKD.transpose(0, 1)[None] for x_SKD in self.cache._stored(layer, row))
-            mask = self.mask(row, layer)
-            mask_BTS = None if mask is None else mask[None]
-            outs.append(attention_grouped(q_NHD[row.rows][None], k_BKSD, v_BKSD, mask_BTS)[0])
-        return outs[0] if len(outs) == 1 else torch.cat(outs)
 
 
 class Overwritten(NamedTuple):
@@ -166,13 +116,13 @@ class WindowCache(Cache):
                     "path stays before it goes on: a window is laid over a chain of tokens"
                 )
 
-    def _alone(self, row: Row) -> bool:
+    def alone(self, row: Row) -> bool:
         """Whether a row's new token can take its place in the ring at once: one that nobody in its step sees otherwise."""
         return row.count == 1 and row.parents is None
 
-    def _in_ring(self, row: Row) -> int:
+    def in_ring(self, row: Row) -> int:
         """How many of a row's tokens, committed and new, lie in the ring during its step."""
-        return row.start + self._alone(row)
+        return row.start + self.alone(row)
 
     def _slots(self, positions: Sequence[int]) -> Tensor:
         return torch.tensor(places(positions, self.sinks, self.window), dtype=torch.long, device=self.device)
@@ -180,18 +130,18 @@ class WindowCache(Cache):
     def _write(self, view: View, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:
         for row in view.rows:
             k, v = k_NKD[row.rows].to(self.dtype), v_NKD[row.rows].to(self.dtype)
-            if self._alone(row):
+            if self.alone(row):
                 ring, slot = self._rings[row.seq, layer], self._slots(row.new)
                 self._undo[row.seq, layer] = Overwritten(slot, *ring.rows(slot))
                 ring.write(slot, k, v)
             else:
                 self._tails[row.seq, layer] = k.clone(), v.clone()
 
-    def _stored(self, layer: int, row: Row) -> tuple[Tensor, Tensor]:
+    def stored(self, layer: int, row: Row) -> tuple[Tensor, Tensor]:
         """A row's keys and values as they lie: the ring's places that are in use, then the tail."""
-        ring, used = self._rings[row.seq, layer], min(self._in_ring(row), self.sinks + self.window)
+        ring, used = self._rings[row.seq, layer], min(self.in_ring(row), self.sinks + self.window)
         k_SKD, v_SKD = (x[:used] for x in ring)
-        if self._alone(row):
+        if self.alone(row):
             return k_SKD, v_SKD
         tail = self._tails[row.seq, layer]
         return torch.cat((k_SKD, tail[0])), torch.cat((v_SKD, tail[1]))
@@ -243,7 +193,7 @@ class WindowCache(Cache):
         super()._commit(view)
         self._undo.clear()
         for row in view.rows:
-            if self._alone(row):
+            if self.alone(row):
                 self._ringed[row.seq] += 1
             if row.parents is None:  # of a tree only a path stays: keep() says which
                 self._let_go(row.seq)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Callable, Iterable, Mapping
 
 import torch
@@ -18,27 +17,14 @@ from torch import Tensor
 
 from kvedu.config import ModelConfig
 from kvedu.errors import LoadError
-from kvedu.model.weights_latent import latent_rows
+from kvedu.model.weight_parts import Part, Shape
+from kvedu.model.weights_experts import expert_plan
+from kvedu.model.weights_latent import latent_plan
 
-Shape = tuple[int, ...]
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _LEFTOVERS = (".rotary_emb.inv_freq",)
 """Endings of tensors that old checkpoints hold and no model needs: the config gives RoPE's frequencies."""
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-
-
-@dataclass(frozen=True)
-class Part:
-    """One tensor of a checkpoint: its Hugging Face name and the shape it must have; of its rows all, or these in this order."""
-
-    name: str
-    shape: Shape
-    rows: tuple[int, ...] | None = None
-
-    @property
-    def made(self) -> Shape:
-        """Shape of what it gives."""
-        return self.shape if self.rows is None else (len(self.rows), *self.shape[1:])
 
 
 def plan(config: ModelConfig) -> dict[str, tuple[Part, ...]]:
@@ -62,7 +48,8 @@ def plan(config: ModelConfig) -> dict[str, tuple[Part, ...]]:
         made[f"{ours}.attn_norm.weight"] = (Part(f"{theirs}.input_layernorm.weight", (M,)),)
         made[f"{ours}.mlp_norm.weight"] = (Part(f"{theirs}.post_attention_layernorm.weight", (M,)),)
         attn, mlp = f"{theirs}.self_attn", f"{theirs}.mlp"
-        linear(f"{ours}.attn.out", attn, {"o_proj": M}, config.H * (config.D if config.latent is None else config.latent.value_width), config.out_bias)
+        value_width = config.D if config.latent is None else config.latent.value_width
+        linear(f"{ours}.attn.out", attn, {"o_proj": M}, config.H * value_width, config.out_bias)
         width, to, inside = F, f"{ours}.mlp", mlp
         if config.has_experts(i):
             made |= expert_plan(config, to, mlp)
@@ -78,44 +65,6 @@ def plan(config: ModelConfig) -> dict[str, tuple[Part, ...]]:
         if config.qk_norm:
             for norm in ("q_norm", "k_norm")[: 2 if config.reads_own(i) else 1]:
                 made[f"{ours}.attn.{norm}.weight"] = (Part(f"{attn}.{norm}.weight", (config.D,)),)
-    return made
-
-
-def latent_plan(config: ModelConfig, ours: str, theirs: str) -> dict[str, tuple[Part, ...]]:
-    """Latent attention of one layer: rows put where RoPE wants them, and one matrix for keys and values taken apart."""
-    latent, M, H = config.latent, config.M, config.H
-    rows, kv_rows = latent_rows(latent, H), H * (latent.nope_width + latent.value_width)
-    down_rows, q_in, made = latent.width + latent.rope_width, M, {}
-
-    def one(target: str, source: str, shape: Shape, rows: tuple[int, ...] | None = None) -> None:
-        made[f"{ours}.{target}"] = (Part(f"{theirs}.{source}", shape, rows),)
-
-    if latent.query_width is not None:
-        q_in = latent.query_width
-        one("q_down.weight", "q_a_proj.weight", (q_in, M))
-        one("q_norm.weight", "q_a_layernorm.weight", (q_in,))
-        if config.qkv_bias:
-            one("q_down.bias", "q_a_proj.bias", (q_in,))
-    q_name = "q_proj" if latent.query_width is None else "q_b_proj"
-    one("q.weight", f"{q_name}.weight", (H * latent.query_key_width, q_in), rows.queries)
-    one("kv_down.weight", "kv_a_proj_with_mqa.weight", (down_rows, M), rows.down)
-    if config.qkv_bias:
-        one("kv_down.bias", "kv_a_proj_with_mqa.bias", (down_rows,), rows.down)
-    one("kv_norm.weight", "kv_a_layernorm.weight", (latent.width,))
-    one("k_up.weight", "kv_b_proj.weight", (kv_rows, latent.width), rows.keys)
-    one("v_up.weight", "kv_b_proj.weight", (kv_rows, latent.width), rows.values)
-    return made
-
-
-def expert_plan(config: ModelConfig, ours: str, theirs: str) -> dict[str, tuple[Part, ...]]:
-    """Router and experts of one layer, all experts one below the other."""
-    experts, M, F = config.experts, config.M, config.experts.width
-    made = {f"{ours}.router.weight": (Part(f"{theirs}.gate.weight", (experts.count, M)),)}
-    if experts.scoring == "sigmoid":
-        made[f"{ours}.router.bias"] = (Part(f"{theirs}.gate.e_score_correction_bias", (experts.count,)),)
-    names = [f"{theirs}.experts.{e}" for e in range(experts.count)]
-    made[f"{ours}.gate_up"] = tuple(Part(f"{name}.{side}_proj.weight", (F, M)) for name in names for side in ("gate", "up"))
-    made[f"{ours}.down"] = tuple(Part(f"{name}.down_proj.weight", (M, F)) for name in names)
     return made
 
 
@@ -172,16 +121,12 @@ def assemble(
             "set tie_word_embeddings to false in config.json if the head is meant"
         )
     def make(parts: tuple[Part, ...]) -> Tensor:
-        pieces = [_chosen(part, converted(part.name, read(part.name), dtype)) for part in parts]
+        pieces = [part.of(converted(part.name, read(part.name), dtype)) for part in parts]
         return pieces[0].contiguous() if len(pieces) == 1 else torch.cat(pieces)
 
     made = plan(config)
     with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
         return dict(zip(made, pool.map(make, made.values())))
-
-
-def _chosen(part: Part, tensor: Tensor) -> Tensor:
-    return tensor if part.rows is None else tensor[torch.tensor(part.rows)]
 
 
 def converted(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
