@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kvedu.caches.contract import Cache, View
 from kvedu.caches.none import NoCache
+from kvedu.caches.concat import ConcatCache
 from kvedu.caches.latent import LatentCache
 from kvedu.caches.static import StaticCache
 from kvedu.errors import CacheFull, RequestError
