@@ -33,6 +33,7 @@ from kvedu.model.dtype import fast_dtype
 from kvedu.model.transformer import Transformer
 from kvedu.speculative.draft_model import DraftModel
 from kvedu.speculative.first_layers import first_layers
+from kvedu.speculative import shipped
 from kvedu.speculative.lookahead import Lookahead
 from kvedu.speculative.ngram import NGram
 from kvedu.speculative.proposer import Ask, Proposer
@@ -45,12 +46,12 @@ PLACES = 8192
 """Tokens that the engine's cache holds."""
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Rows of a pass that are timed."""
-BATCHES = (1, 2, 4, 8, 16, 32)
+BATCHES = (1, 4, 8, 16, 32)
 SWEPT = ("n-gram", "eagle")
 """Proposers whose batch is swept."""
-SPARSE = 4
-"""Of proposers that are not in ``WHOLE`` every fourth prompt is run."""
-WHOLE = ("n-gram", "medusa", "eagle")
+SPARSE = 5
+"""Of proposers that are not in ``WHOLE`` every fifth prompt is run."""
+WHOLE = ("n-gram", "eagle")
 
 
 def proposers(model: Transformer) -> dict[str, Callable[[], Proposer]]:
@@ -62,11 +63,12 @@ def proposers(model: Transformer) -> dict[str, Callable[[], Proposer]]:
         "first 15 layers": lambda: DraftModel(first_layers(model, 15), 2),
         "4-bit twin": lambda: DraftModel(twin, 2),
     }
-    try:
-        from kvedu.speculative.shipped import shipped  # the trained heads
-    except ImportError:
-        return makers
-    return makers | shipped(model)
+    trained: dict[str, Callable[[], Proposer]] = {
+        "eagle": lambda: shipped.eagle(model, 3),
+        "medusa": lambda: shipped.medusa(model),
+        "draft": lambda: shipped.draft(model, 3),
+    }
+    return makers | {name: make for name, make in trained.items() if (shipped.FOLDER / f"{name}.safetensors").is_file()}
 
 
 class Timed(Proposer):
@@ -130,7 +132,7 @@ def decode(model: Transformer, prompts: Sequence[str | list[int]], new: int, pro
     return Decoded(seconds, len(prompts) * (new - 1), [r for n in numbers for r in engine.rounds(n)[0]])
 
 
-def pass_seconds(model: Transformer, rows: Iterable[int], context: int = 128, repeats: int = 5) -> dict[int, float]:
+def pass_seconds(model: Transformer, rows: Iterable[int], context: int = 128, repeats: int = 3) -> dict[int, float]:
     """Median seconds of a step of the engine by its rows, all of one text; each size in turn, so often."""
     ids = model.tokenizer.encode(read("story"))[:context]
     cache_bytes = PLACES * kv_bytes_per_token(model.config, model.dtype.itemsize)
@@ -204,7 +206,7 @@ def sweep(model: Transformer, makers: dict[str, Callable[[], Proposer]], step: d
     """Code continuations in batches: tokens a second with guesses over without; where it falls below 1; what the engine's own choice gives."""
     values: dict[str, float] = {}
     verify = interpolate(step)
-    prompts = [model.tokenizer.encode(p)[:96] for p in held_out.group("code").prompts]
+    prompts = [model.tokenizer.encode(p)[:64] for p in held_out.group("code").prompts]
     for name in (n for n in SWEPT if n in makers):
         key, gains, chosen = name.replace("-", "_"), {}, {}
         for batch in BATCHES:
