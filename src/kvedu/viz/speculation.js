@@ -39,6 +39,8 @@
   }
   const shown = (text) => text.replace(/\n/g, "↵").replace(/ /g, "·") || "(nothing)";
   const cut = (text, room) => { const s = shown(text); return s.length <= room ? s : `${s.slice(0, Math.max(1, room - 1))}…`; };
+  /* The end of a text, in one line. */
+  const tail = (text, room) => { const s = text.replace(/\s*\n\s*/g, "↵"); return s.length <= room ? s : `…${s.slice(1 - room)}`; };
   const number = (x) => (x >= 0.995 ? "1.0" : x >= 0.005 ? x.toFixed(2).slice(1) : x > 0 ? "≈0" : "0");
 
   function tokenBox(x, y, w, text, fill, strong, more) {
@@ -61,9 +63,9 @@
       const step = Math.min(120, (width - 12) / columns), w = step - (narrow ? 4 : 14), top = 46, high = 50;
       const at = places(round.parents), x = (column) => 6 + column * step, y = (row) => top + row * high;
       const kept = new Set(round.kept), looked = new Set(round.judged), drawn = [];
-      drawn.push(label(6, 14, cut(round.before, Math.floor((width - 12) / 6.6)), { "font-size": 11, fill: ink }));
+      drawn.push(label(6, 14, tail(round.before, Math.floor((width - 12) / 6.4)), { "font-size": 11, fill: ink }));
       drawn.push(label(6, 30, "the text so far; below, its last token and what hangs from it", { "font-size": 10 }));
-      drawn.push(tokenBox(x(0), y(0), w, round.last, color(2), false));
+      drawn.push(tokenBox(x(0), y(0), w, round.last, color(4), false));
       round.tokens.forEach((token, i) => {
         const { column, row } = at[i], parent = round.parents[i], from = parent < 0 ? { column: 0, row: 0 } : at[parent];
         const known = stage >= 2, yes = known && kept.has(i), no = known && looked.has(i) && !kept.has(i);
@@ -91,13 +93,13 @@
       drawn.push(rect(x0 - 4, strip - 2, cell * (most + 1) + 8, 20, "none", { style: `fill:none;stroke:${faint}` }));
       for (let i = 0; i < held; i += 1) {
         const stays = i === 0 || kept.has(i - 1), gone = stage === 3 && !stays;
-        drawn.push(rect(x0 + i * cell, strip, cell - 2, 16, gone ? "none" : i === 0 ? color(2) : stage >= 2 ? (stays ? good : bad) : color(0), { opacity: 0.6, style: gone ? `fill:none;stroke:${bad};stroke-dasharray:2 2` : `fill:${i === 0 ? color(2) : stage >= 2 ? (stays ? good : bad) : color(0)}` }));
+        drawn.push(rect(x0 + i * cell, strip, cell - 2, 16, gone ? "none" : i === 0 ? color(4) : stage >= 2 ? (stays ? good : bad) : color(0), { opacity: 0.6, style: gone ? `fill:none;stroke:${bad};stroke-dasharray:2 2` : `fill:${i === 0 ? color(4) : stage >= 2 ? (stays ? good : bad) : color(0)}` }));
       }
       const lengths = stage === 0 ? `${round.cache[0]} tokens` : stage < 3 ? `${round.cache[0]} + ${T + 1} in this pass` : `${round.cache[0]} + ${round.cache[1] - round.cache[0]} kept, ${round.cache[0] + T + 1 - round.cache[1]} forgotten`;
       drawn.push(label(x0 - 4, strip + 32, lengths, { "font-size": 10.5 }));
       const seen = mask(round.parents), small = Math.min(11, (width - 12) / (most + 2)), y0 = strip + 58;
       drawn.push(label(6, y0 - 8, narrow ? "who sees whom: a row's token sees the dark ones" : "who sees whom in the pass: a row's token sees the dark columns, and all of the text before", { "font-size": 10 }));
-      seen.forEach((row, i) => row.forEach((yes, j) => drawn.push(rect(6 + j * small, y0 + i * small, small - 1, small - 1, yes ? (i === 0 || j === 0 ? color(2) : color(0)) : faint, { opacity: yes ? 0.8 : 0.6 }))));
+      seen.forEach((row, i) => row.forEach((yes, j) => drawn.push(rect(6 + j * small, y0 + i * small, small - 1, small - 1, yes ? (i === 0 || j === 0 ? color(4) : color(0)) : faint, { opacity: yes ? 0.8 : 0.6 }))));
       return [y0 + small * (most + 1) + 6, ...drawn];
     },
     say(state, data) {
