@@ -89,7 +89,13 @@ CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
 def random_kv(config: ModelConfig, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Keys and values of ``n`` tokens; of latents the value is the last part of the key."""
     k_NKD, v_NKD = (torch.randn(n, config.K, width, generator=generator) for width in (config.D, config.Dv))
-    return k_NKD, v_NKD if config.latent is None else k_NKD[..., config.latent.rope_width :]
+    return k_NKD, values_of(config, k_NKD, v_NKD)
+
+
+def values_of(config: ModelConfig, k_NKD: Tensor, v_NKD: Tensor) -> Tensor:
+    """What this model's values are: of absorbed latents the last part of the key, else numbers of their own, Dv wide."""
+    absorbed = config.latent is not None and config.latent.absorbed
+    return k_NKD[..., config.latent.rope_width :] if absorbed else v_NKD[..., : config.Dv]
 
 
 def keeping_to(*laws: str) -> list[str]:
@@ -111,7 +117,7 @@ def kv(config: ModelConfig, layer: int, tokens: list[int], positions: list[int])
         generator = torch.Generator().manual_seed(1_000_003 * token + 1_009 * position + layer)
         rows.append(torch.randn(2, config.K, config.D, generator=generator))
     both = torch.stack(rows) if rows else torch.zeros(0, 2, config.K, config.D)
-    return both[:, 0], both[:, 1] if config.latent is None else both[:, 0, :, config.latent.rope_width :]
+    return both[:, 0], values_of(config, both[:, 0], both[:, 1])
 
 
 def feed(cache: Cache, tokens: dict[int, list[int]], parents: dict[int, list[int]] | None = None) -> None:

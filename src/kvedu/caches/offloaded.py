@@ -47,9 +47,9 @@ class OffloadedView(View):
 
     def visitors(self, layer: int) -> Visitors:
         """A layer's keys and values on the device, those that were there for earlier layers sent away."""
-        self.bring(layer)
         for earlier in [known for known in self._here if known < layer]:
             del self._here[earlier]
+        self.bring(layer)
         if layer in self._arrived:
             torch.cuda.current_stream(self.cache.device).wait_event(self._arrived.pop(layer))
         return self._here[layer]
