@@ -9,6 +9,8 @@ import torch
 from kvedu.model.transformer import Transformer
 from kvedu.speculative.draft_model import DraftModel
 from kvedu.speculative.draft_tree import DraftTree
+from kvedu.speculative.eagle import Eagle
+from kvedu.speculative.eagle_tree import EagleTree
 from kvedu.speculative.first_layers import first_layers
 from kvedu.speculative.lookahead import Lookahead
 from kvedu.speculative.ngram import NGram
@@ -33,6 +35,11 @@ def stranger(model: Transformer) -> Transformer:
     return tiny_model(tiny_config(H=2, K=1, L=1, V=model.config.V), seed=9)
 
 
+def grown(chain: Eagle, model: Transformer, k: int) -> EagleTree:
+    """The same head, guessing trees."""
+    return EagleTree(chain.head, chain.reduced.vocabulary, model, depth=k, width=2, nodes=k + 2)
+
+
 PROPOSERS: dict[str, Callable[[Transformer, int], Proposer]] = {
     "n-gram": lambda model, k: NGram(k),
     "draft: near": lambda model, k: DraftModel(near(model), k),
@@ -45,6 +52,7 @@ PROPOSERS: dict[str, Callable[[Transformer, int], Proposer]] = {
     "draft: reduced": lambda model, k: DraftModel(reduce_head(near(model), most_of(model)), k, vocabulary=most_of(model)),
     "eagle": lambda model, k: eagle(model, k),
     "eagle: three taps": lambda model, k: eagle(model, k, (1, 2, 2)),
+    "eagle tree": lambda model, k: grown(eagle(model, k), model, k),
     "medusa": lambda model, k: medusa(model, k),
     "medusa tree": lambda model, k: medusa(model, k, (2,) * min(k, 3)),
     "mtp": lambda model, k: mtp(model, k),

@@ -46,10 +46,11 @@ class HeadFile:
     def fill(self, module: nn.Module, target: Transformer) -> nn.Module:
         """Give a module made for this file its weights, in the target's dtype and place. Raises ``LoadError`` for names that differ."""
         state = {name: x.to(dtype=target.dtype, device=target.device) for name, x in self.state.items()}
-        missing, extra = module.load_state_dict(state, strict=False, assign=True)
-        missing = [name for name in missing if not name.startswith("embed.")]
-        if missing or extra:
-            raise LoadError(f"{self.path.name} and the {self.kind} head disagree on {[*missing, *extra][:4]}")
+        shapes = {name: p.shape for name, p in module.named_parameters() if not name.startswith("embed.")}
+        wrong = sorted(name for name in shapes.keys() | state.keys() if name not in state or state[name].shape != shapes.get(name))
+        if wrong:
+            raise LoadError(f"{self.path.name} and the {self.kind} head disagree on {len(wrong)} tensors: {', '.join(wrong[:6])}")
+        module.load_state_dict(state, strict=False, assign=True)
         for name in state:
             module.get_parameter(name).requires_grad_(False)
         return module
