@@ -16,6 +16,7 @@ import hashlib
 import json
 import time
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Callable
 
@@ -23,7 +24,7 @@ import torch
 from head_features import Features, features
 from head_measure import acceptance
 from head_text import SEED, corpus, counts, package_versions, text_hash
-from head_training import Loss, Schedule, Teacher, draft_loss, eagle_loss, medusa_loss, taught, train
+from head_training import Loss, Schedule, Teacher, Text, draft_loss, eagle_loss, medusa_loss, taught, train
 from unfinished import close_work, open_work
 
 import kvedu.fetch
@@ -60,9 +61,19 @@ class Lessons:
         self.held_out = [s for s in written if s.held_out]
         self.vocabulary = DraftVocabulary.frequent(counts(self.target, self.written), R, always=self.target.config.eos_ids)
         self.teacher = Teacher(self.target, self.vocabulary)
-        own, read = (features(fast, s, TAPS, work, name) for s, name in ((self.written, "written"), (self.read, "read")))
         self.fast = fast
-        self.own, self.all = taught(self.teacher, own), taught(self.teacher, joined(own, read))
+
+    @cached_property
+    def own(self) -> Text:
+        """What the target wrote."""
+        return taught(self.teacher, features(self.fast, self.written, TAPS, self.work, "written"))
+
+    @cached_property
+    def all(self) -> Text:
+        """That, and what is read."""
+        read = taught(self.teacher, features(self.fast, self.read, TAPS, self.work, "read"))
+        pairs = ((self.own.p_BTL, read.p_BTL), (self.own.places_BTL, read.places_BTL))
+        return Text(joined(self.own.features, read.features), *(torch.cat(pair) for pair in pairs))
 
     def run(self, name: str, module: torch.nn.Module, loss: Loss, text: str, schedule: Schedule) -> None:
         """Train, or go on, or find it done."""
@@ -85,13 +96,12 @@ Trained = tuple[torch.nn.Module, dict[str, int | list[int]], dict[str, Any]]
 
 
 def train_eagle(lessons: Lessons) -> Trained:
-    """One token ahead on the target's own text, two on everything, three on its own text, and two on everything again."""
+    """One token ahead on the target's own text, two on everything, then three on its own text again."""
     head = fresh_head(HeadShape(lessons.target.config, TAPS, R), lessons.target)
     stages = (
         ("eagle-a", "own", 1, Schedule(2, 4, 1e-3, end=0.5)),
         ("eagle-b", "all", 2, Schedule(2, 4, 1e-3, end=0.3)),
         ("eagle-c", "own", 3, Schedule(1, 4, 3e-4)),
-        ("eagle-d", "all", 2, Schedule(0.6, 4, 6e-4)),
     )
     for name, text, depth, schedule in stages:
         lessons.run(name, head, eagle_loss(head, lessons.teacher, getattr(lessons, text), depth), text, schedule)
