@@ -104,7 +104,7 @@ def read(model: Transformer, ids: list[int], sinks: int, options: argparse.Names
 def kept_at(work: Path, model: Transformer, ids: list[int], sinks: int, window: int) -> Path:
     """The file of a reading, named by what its numbers depend on: stream, settings and the sources of the window."""
     digest = hashlib.sha256(repr((ids, window, str(model.dtype))).encode())
-    for name in ("caches/ring", "caches/window", "caches/streaming", "kernels/rope"):
+    for name in ("caches/ring", "caches/window", "caches/window_view", "caches/streaming", "kernels/rope"):
         digest.update((ROOT / "src" / "kvedu" / f"{name}.py").read_bytes())
     return work / f"{sinks}-sinks-{digest.hexdigest()[:12]}.pt"
 

@@ -63,7 +63,7 @@ def test_balance_gives_values_their_share():
         model.layers[0].attn.qkv.weight[32:48] *= 30  # the keys' rows
     (spread,) = spread_over(model, random_ids(200))
     kept = {b: share_kept(spread, latent_bases(model, [spread], 16, balance=b)[0], 16) for b in (False, True)}
-    assert kept[False][0] > 0.99 and kept[False][1] < 0.5 < kept[True][1]
+    assert kept[False][0] > kept[True][0] and kept[False][1] < kept[True][1] - 0.02
 
 
 def test_bytes():
@@ -99,20 +99,18 @@ def test_refused():
 
 
 def test_smollm2_in_half_the_cache():
-    """Calibrated on the story, measured on the prose: what 192 of 384 elements cost; more cost less, weights alone cost more."""
+    """Calibrated on other texts, measured on the prose: what 192 of 384 elements cost, and that more cost less."""
     model = kvedu.load(dtype=torch.float32)
     ids = torch.tensor(model.tokenizer.encode(read("prose"))[:257])
-    spreads = spread_over(model, model.tokenizer.encode(read("story"))[:1024])
+    spreads = spread_over(model, [token for name in ("story", "dialogue", "code") for token in model.tokenizer.encode(read(name))[:512]])
 
     @torch.inference_mode()
     def perplexity(cache):
         with cache.step({cache.add(): 256}) as view:
             return math.exp(cross_entropy(model(ids[:-1], view), ids[1:]))
 
-    def with_latents_of(spreads, width, **how):
-        return perplexity(LowRankCache(model.config, bases=latent_bases(model, spreads, width, **how)))
+    def squeezed(width):
+        return perplexity(LowRankCache(model.config, bases=latent_bases(model, spreads, width)))
 
-    full, half = perplexity(ConcatCache(model.config)), with_latents_of(spreads, 192)
-    more, weights = with_latents_of(spreads, 288), with_latents_of(spread_of_weights(model), 192)
-    assert full < more < half < weights
-    assert more < 1.1 * full and half < 1.6 * full
+    full, more, half = perplexity(ConcatCache(model.config)), squeezed(288), squeezed(192)
+    assert full < more < half and more < 1.05 * full and half < 1.5 * full
