@@ -148,6 +148,13 @@ def _chip(device: torch.device) -> Chip:
     return Chip(capability, facts["multiprocessor_count"], facts["max_shared_mem"])
 
 
+def check_whole(**tensors: Tensor) -> None:
+    """Raise ``KernelError`` where a tensor is not one run of memory: small tables of a step, which kernels index plainly."""
+    for name, x in tensors.items():
+        if not x.is_contiguous():
+            raise KernelError(f"{name} {tuple(x.shape)} has strides {x.stride()}; call .contiguous()")
+
+
 def check_rows(**tensors: Tensor) -> None:
     """Raise ``KernelError`` where a tensor's last axis is not dense or its device is not that of the first."""
     first, like = next(iter(tensors.items()))

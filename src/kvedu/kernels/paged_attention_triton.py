@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kvedu.kernels.launch import LOG2E, Chip, KernelError, Launch, power_of_two
+from kvedu.kernels.launch import LOG2E, Chip, KernelError, Launch, check_rows, check_whole, power_of_two
 from kvedu.kernels.softmax_triton import plan_merge
 from kvedu.kernels.tiles_triton import find_rows, log_sum, online
 
@@ -183,10 +183,10 @@ def blocks_for(chip: Chip, rows: float, G: int, D: int, itemsize: int) -> dict[s
     most = 16 if exact and wide or old else 32 if exact or wide else 128 if chip.capability >= 90 else 64
     least = 1 if old else 16  # rows of a tensor core's tile; 7.5 has none that Triton uses, and wastes none
     block_m = max(least, power_of_two(G), min(most, power_of_two(math.ceil(rows))))
-    block_s = 32 if exact or wide or old else 64
+    block_s = 16 if exact else 32 if wide or old else 64
     if block_m <= 32 and not exact and not old:
         block_s = 128 if power_of_two(D) <= 64 else 64
-    stages = chip.stages + (block_m <= 32 and chip.stages > 1)  # a page's number, its rows, and one more in flight
+    stages = chip.stages  # with block tables: a page's number, its rows, the product
     while stages > 1 and shared_bytes(D, D, itemsize, block_m, block_s, stages - 1) > chip.shared:
         stages -= 1
     return {"block_m": block_m, "block_s": block_s, "warps": 8 if block_m >= 128 and D > 64 else 4, "stages": stages}
@@ -218,8 +218,11 @@ def plan_attention(
     (N, H, D), (_, C, K, DV), (B, J) = q_NHD.shape, v_PCKD.shape, tables_BJ.shape
     G = H // K
     check_pages(q_NHD, k_PCKD, v_PCKD)
+    check_whole(rows=rows_B3)
+    check_rows(q=q_NHD, tables=tables_BJ, **({} if family_NW is None else {"family": family_NW}))
     rule = blocks_for(chip, G * N / B, G, max(D, DV), q_NHD.element_size())
-    block_m = max(block_m or rule["block_m"], power_of_two(G))
+    most = 64 if family_NW is not None else 128  # a tree's bits take registers
+    block_m = max(block_m or min(rule["block_m"], most), power_of_two(G))
     block_s, warps, stages = block_s or rule["block_s"], warps or rule["warps"], stages or rule["stages"]
     one_each = N == B
     blocks = B if one_each else N // (block_m // G) + B

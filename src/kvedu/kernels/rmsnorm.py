@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kvedu.kernels import native
+from kvedu.kernels.launch import wants_triton
 from kvedu.units import Cost
 
 
@@ -16,13 +17,18 @@ def rmsnorm_reference(x: Tensor, weight_M: Tensor, eps: float) -> Tensor:
     return (x32 * scale * weight_M.to(torch.float32)).to(x.dtype)
 
 
-def rmsnorm(x: Tensor, weight_M: Tensor, eps: float) -> Tensor:
+def rmsnorm(
+    x: Tensor, weight_M: Tensor, eps: float, *, triton: bool | None = None, block: int | None = None
+) -> Tensor:
     """The fast path, also fp32 inside. One fused kernel on a GPU; on a CPU ``native/rows.cpp`` where it runs.
 
     Elsewhere on a CPU PyTorch's own is eight small kernels, and a detour is quicker: x followed by -x
     has mean 0 and variance mean(x**2), so LayerNorm, one fused kernel, divides by just the right number.
+    ``triton`` and ``block`` as in ``add_rmsnorm``.
     """
     M = x.shape[-1]
+    if not _graded(x, weight_M) and wants_triton(triton, x):
+        return _by_triton(x.reshape(-1, M), None, weight_M, eps, block)[0].view(x.shape)
     if x.device.type != "cpu":
         return torch.nn.functional.rms_norm(x, (M,), weight_M, eps)
     if native.usable(x, weight_M) and x.is_contiguous():
@@ -36,7 +42,50 @@ def rmsnorm(x: Tensor, weight_M: Tensor, eps: float) -> Tensor:
     return both[..., :M] * weight_M
 
 
+def add_rmsnorm_reference(x_NM: Tensor, residual_NM: Tensor, weight_M: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """The residual stream takes x in, and the next layer reads it normalized: (norm of the sum, the sum)."""
+    total_NM = x_NM + residual_NM
+    return rmsnorm_reference(total_NM, weight_M, eps), total_NM
+
+
+def add_rmsnorm(
+    x_NM: Tensor, residual_NM: Tensor, weight_M: Tensor, eps: float, *, triton: bool | None = None, block: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """``add_rmsnorm_reference``, on a GPU in one kernel: what is added is normalized while it is in registers.
+
+    ``[N, M]`` each, the last axis dense. The sum is rounded to x's dtype before it is normalized, as if it had been
+    stored and read. ``triton``: as everywhere (None: on a GPU). ``block``: elements of a tile, a power of two; rows that
+    are longer are read twice.
+    """
+    if not _graded(x_NM, residual_NM, weight_M) and wants_triton(triton, x_NM):
+        return _by_triton(x_NM, residual_NM, weight_M, eps, block)
+    total_NM = x_NM + residual_NM
+    return rmsnorm(total_NM, weight_M, eps, triton=False), total_NM
+
+
+def _graded(*tensors: Tensor) -> bool:
+    """Whether someone wants a gradient, which the kernels do not give."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+
+
+def _by_triton(
+    x_NM: Tensor, residual_NM: Tensor | None, weight_M: Tensor, eps: float, block: int | None
+) -> tuple[Tensor, Tensor]:
+    from kvedu.kernels.rmsnorm_triton import plan_rmsnorm
+
+    out_NM = torch.empty(x_NM.shape, dtype=x_NM.dtype, device=x_NM.device)
+    total_NM = None if residual_NM is None else torch.empty_like(out_NM)
+    plan_rmsnorm(x_NM, residual_NM, weight_M, eps, out_NM, total_NM, block).run()
+    return out_NM, out_NM if total_NM is None else total_NM
+
+
 def cost(tokens: int, width: int, bytes_per_element: int = 2) -> Cost:
     """4 FLOPs an element; the input is read and the output written once, the weight read once."""
     elements = tokens * width
     return Cost(4 * elements, (elements + width) * bytes_per_element, elements * bytes_per_element)
+
+
+def add_cost(tokens: int, width: int, bytes_per_element: int = 2) -> Cost:
+    """Of ``add_rmsnorm``: x and residual are read once, sum and norm written once, the weight read once; 5 FLOPs an element."""
+    elements = tokens * width
+    return Cost(5 * elements, (2 * elements + width) * bytes_per_element, 2 * elements * bytes_per_element)
