@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Sequence
 
+import torch
+
 from kvedu.caches.layout import Row
 from kvedu.kernels.paged_attention import PagedLayout
 
@@ -11,8 +13,10 @@ from kvedu.kernels.paged_attention import PagedLayout
 class Layouts:
     """The layouts of one step over block tables, one for each sequence of ``rows``; ``fits`` says whether the kernel can read it."""
 
-    def __init__(self, rows: tuple[Row, ...], tables: Sequence[Sequence[int]]) -> None:
-        self.rows, self.tables = rows, tables
+    def __init__(
+        self, rows: tuple[Row, ...], tables: Sequence[Sequence[int]], device: torch.device | str = "cpu"
+    ) -> None:
+        self.rows, self.tables, self.device = rows, tables, device
         self.trees = [row.parents for row in rows] if any(row.parents is not None for row in rows) else []
         self.fits = all(row.gapless for row in rows)
         self._made: dict[int | None, PagedLayout] = {}
@@ -22,5 +26,5 @@ class Layouts:
         window = window if self.trees else None
         if window not in self._made:
             rows = [(row.first, row.count, row.start) for row in self.rows]
-            self._made[window] = PagedLayout.of(self.tables, rows, self.trees, window)
+            self._made[window] = PagedLayout.of(self.tables, rows, self.trees, window, self.device)
         return self._made[window]

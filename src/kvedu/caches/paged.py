@@ -37,7 +37,7 @@ class PagedView(View):
         super().__init__(cache, rows)
         slots = [slot for row in rows for slot in cache.tables.slots(row.seq, row.start, row.total)]
         self.slot_mapping = torch.tensor(slots, device=cache.device)
-        self.layouts = Layouts(rows, [cache.tables.tables[row.seq] for row in rows])
+        self.layouts = Layouts(rows, [cache.tables.tables[row.seq] for row in rows], cache.device)
 
     @cached_property
     def pages(self) -> list[int | Tensor]:

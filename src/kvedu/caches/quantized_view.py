@@ -31,8 +31,8 @@ class QuantizedPagedView(View):
         tables = [cache.tables.tables[row.seq] for row in rows]
         longest = max(map(len, tables))
         self.layout = QuantizedLayout(
-            torch.tensor([[*table, *[0] * (longest - len(table))] for table in tables], dtype=torch.int32),
-            torch.tensor([[row.first, row.count, row.start, cache.slot(row.seq)] for row in rows]),
+            torch.tensor([[*table, *[0] * (longest - len(table))] for table in tables], dtype=torch.int32, device=cache.device),
+            torch.tensor([[row.first, row.count, row.start, cache.slot(row.seq)] for row in rows], device=cache.device),
             cache.format.residual,
             cache.format.unit,
         )
@@ -45,7 +45,7 @@ class QuantizedPagedView(View):
                 if row.parents is None
                 for unit in cache.units(side, table, i, row.start, row.total)
             ]
-            self.units.append(torch.tensor(units, dtype=torch.long).view(-1, 3))
+            self.units.append(torch.tensor(units, dtype=torch.long, device=cache.device).view(-1, 3))
         self.fresh: dict[int, tuple[Tensor, Tensor]] = {}
         """Keys and values of the step as they came (turned), by layer; those of earlier layers only where they are needed."""
         self.plain = all(row.plain for row in rows)
@@ -62,7 +62,7 @@ class QuantizedPagedView(View):
 
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         q_turned, exact = self.cache.turned(q_NHD, 0), self.exact(layer)
-        if self.cache.fused and self.plain and takes(q_turned, *exact):
+        if self.cache.fused and self.plain and takes(q_turned, *exact, *self.cache.pages[layer]):
             out_NHD = quantized_attention(q_turned, *self.cache.pages[layer], *exact, self.layout, self.window(layer))
             return self.cache.turned(out_NHD, 1)
         return self._decoded(layer, q_turned, _attention)

@@ -33,7 +33,7 @@ class StaticView(View):
         slots, length = cache._slots, cache.max_length
         places = [slots[row.seq] * length + i for row in rows for i in range(row.start, row.total)]
         self.slot_mapping = torch.tensor(places, device=cache.device)  # where each new token goes, counted through all slots
-        self.layouts = Layouts(rows, [[slots[row.seq]] for row in rows])  # a sequence's table is its slot
+        self.layouts = Layouts(rows, [[slots[row.seq]] for row in rows], cache.device)  # a sequence's table is its slot
         self._masks: dict[tuple[int, int | None], Tensor | None] = {}
 
     @cached_property

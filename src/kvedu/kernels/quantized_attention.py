@@ -17,6 +17,7 @@ from torch import Tensor
 
 from kvedu.kernels import native
 from kvedu.kernels.attention import attention_reference, visible_causal
+from kvedu.kernels.launch import chip_of, wants_triton
 from kvedu.kernels.quantized_pages import CodedPages, Exact
 from kvedu.units import Cost
 
@@ -68,8 +69,16 @@ def quantized_attention_reference(
     return torch.cat(outs)
 
 
-def takes(q_NHD: Tensor, k: Exact, v: Exact) -> bool:
-    """Whether ``quantized_attention`` can serve this step; else attend over decoded keys."""
+def takes(q_NHD: Tensor, k: Exact, v: Exact, *pages: CodedPages) -> bool:
+    """Whether ``quantized_attention`` can serve this step; else attend over decoded keys. On a GPU the format decides too."""
+    if q_NHD.device.type != "cpu":
+        if not wants_triton(None, q_NHD) or (torch.is_grad_enabled() and q_NHD.requires_grad):
+            return False
+        from kvedu.kernels.paged_attention_triton import fits
+        from kvedu.kernels.quantized_attention_triton import refusal
+
+        held = not any(refusal(side, q_NHD) for side in pages)
+        return held and fits(chip_of(q_NHD), q_NHD.shape[2], q_NHD.dtype, q_NHD.shape[1] // k.fresh.shape[1])
     if not native.usable(q_NHD, *k, *v) or q_NHD.shape[2] % 2:
         return False
     return all(x.fresh.stride(1) == x.fresh.shape[2] and x.tails.is_contiguous() for x in (k, v))
@@ -83,9 +92,26 @@ def quantized_attention(
     v: Exact,
     layout: QuantizedLayout,
     window: int | None = None,
+    *,
+    triton: bool | None = None,
+    **blocks: int | None,
 ) -> Tensor:
-    """The kernel, where ``takes`` says so: ``[N, H, D]``. Codes of units that are not complete are never read."""
+    """The kernel, where ``takes`` says so: ``[N, H, D]``. Codes of units that are not complete are never read.
+
+    ``triton`` and ``blocks`` as in ``paged_attention``: on a GPU ``quantized_attention_triton``.
+    """
     N, H, D = q_NHD.shape
+    if wants_triton(triton, q_NHD):
+        from kvedu.kernels.quantized_attention_triton import plan_quantized_attention
+
+        out_NHD = q_NHD.new_empty((N, H, D))
+        planned = plan_quantized_attention(
+            q_NHD, keys, values, k, v, layout.tables, layout.rows, out_NHD, chip=chip_of(q_NHD),
+            residual=layout.residual, unit=layout.unit, window=window, **blocks,
+        )  # fmt: skip
+        for launch in planned:
+            launch.run()
+        return out_NHD
     K = k.fresh.shape[1]
     q_NHD, out_NHD = q_NHD.contiguous(), q_NHD.new_empty((N, H, D))
     native.library().kvedu_quantized_attention(

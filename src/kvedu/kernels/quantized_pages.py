@@ -16,6 +16,7 @@ from torch import Tensor
 from kvedu.errors import CacheError
 from kvedu.kernels import native
 from kvedu.kernels.codes import Coded, Format, decode, empty, encode
+from kvedu.kernels.launch import wants_triton
 
 KINDS = {"int": 0, "e4m3": 1, "e5m2": 2}
 SCALES = {torch.float16: 1, torch.bfloat16: 2, torch.float32: 4}
@@ -107,11 +108,20 @@ def quantized_write_reference(pages: CodedPages, exact: Exact, rows_B4: Tensor, 
             x.flatten(0, 1)[units_M3[:, 0].to(x.device)] = y
 
 
-def quantized_write(pages: CodedPages, exact: Exact, rows_B4: Tensor, units_M3: Tensor) -> None:
-    """The same, natively where that can be. Cost: each number read once, each code written once."""
+def quantized_write(
+    pages: CodedPages, exact: Exact, rows_B4: Tensor, units_M3: Tensor, *, triton: bool | None = None
+) -> None:
+    """The same, natively where that can be, by ``quantize_triton`` on a GPU. Cost: each number read once, each code written once."""
     if not len(units_M3):
         return
     fresh_NKD, tails = exact
+    if wants_triton(triton, fresh_NKD):
+        from kvedu.kernels.quantized_attention_triton import refusal
+
+        if triton or refusal(pages, fresh_NKD) is None:
+            from kvedu.kernels.quantize_triton import plan_quantize
+
+            return plan_quantize(pages, exact, rows_B4, units_M3).run()
     if not (native.usable(fresh_NKD, tails) and fresh_NKD.stride(1) == fresh_NKD.shape[2] and tails.is_contiguous()):
         return quantized_write_reference(pages, exact, rows_B4, units_M3)
     native.library().kvedu_quantize(

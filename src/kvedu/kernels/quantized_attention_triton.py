@@ -1,0 +1,277 @@
+"""Attention over quantized pages: codes become numbers in registers, on their way from memory to the product.
+
+The same walk as ``paged_attention_triton``, in two stretches: keys old enough to be seen as codes, then those seen as
+they came (a tail of each sequence, and the step's own). With one scale to a head and token, scales never touch the
+codes: scores are multiplied by the keys' scales, weights by the values', and zero points come in as
+one number a row. Smaller groups, and groups along the tokens, are scaled element by element.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kvedu.kernels.codes_triton import numbers_of, unpacked
+from kvedu.kernels.launch import LOG2E, Chip, KernelError, Launch, check_rows, check_whole, power_of_two
+from kvedu.kernels.paged_attention_triton import blocks_for, splits_for
+from kvedu.kernels.quantized_pages import KINDS, CodedPages, Exact
+from kvedu.kernels.softmax_triton import plan_merge
+from kvedu.kernels.tiles_triton import find_rows, log_sum, online
+
+
+@triton.jit
+def code_tile(codes, at_S, keys, inside, KIND: tl.constexpr, BITS: tl.constexpr, SIGNED: tl.constexpr, STEP: tl.constexpr,
+              D: tl.constexpr, DP: tl.constexpr, NATIVE: tl.constexpr):  # fmt: skip
+    """Codes of some keys as fp16 numbers ``[BLOCK_S, DP]``, not scaled; ``at_S`` is where each key's unit begins.
+
+    Along the head (STEP 1) a key's bytes lie side by side and are read once, then cut into codes. Along the
+    tokens a byte holds neighbors in time.
+    """
+    PLANES: tl.constexpr = 8 // BITS
+    if STEP == 1:
+        byte = tl.arange(0, DP // PLANES)
+        mask = inside[:, None] & (byte < D // PLANES)[None, :]
+        packed = tl.load(codes + at_S[:, None] + byte[None, :], mask=mask, other=0)
+        if PLANES == 1:
+            u = packed
+        elif PLANES == 2:
+            u = tl.interleave(packed & 15, packed >> 4)
+        else:
+            u = tl.interleave(tl.interleave(packed & 3, (packed >> 4) & 3), tl.interleave((packed >> 2) & 3, packed >> 6))
+    else:
+        d = tl.arange(0, DP)
+        time = keys % STEP
+        where = at_S[:, None] + d[None, :] * (STEP // PLANES) + (time // PLANES)[:, None]
+        packed = tl.load(codes + where, mask=inside[:, None] & (d < D)[None, :], other=0)
+        u = unpacked(packed, (time % PLANES)[:, None], BITS)
+    return numbers_of(u, KIND, BITS, SIGNED, NATIVE)
+
+
+@triton.jit
+def scale_tile(scales, at_S, inside, GROUP: tl.constexpr, STEP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr):
+    """The scale (or zero point) of every element ``[BLOCK_S, DP]`` in fp32."""
+    d = tl.arange(0, DP)
+    g = d if STEP > 1 else d // GROUP
+    return tl.load(scales + at_S[:, None] + g[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0).to(tl.float32)
+
+
+@triton.jit
+def coded_tile(codes, scales, zeros, unit_S, head, keys, inside, code_u, code_k, scale_u, scale_k, dtype: tl.constexpr,
+               KIND: tl.constexpr, BITS: tl.constexpr, SIGNED: tl.constexpr, GROUP: tl.constexpr, STEP: tl.constexpr,
+               ZERO: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, NATIVE: tl.constexpr):  # fmt: skip
+    """Keys or values of some tokens: (tile in ``dtype``, a scale and a zero point for each token).
+
+    Where a token has one scale the tile holds bare codes; else it is whole and its scale is 1.
+    """
+    tile = code_tile(codes, unit_S * code_u + head * code_k, keys, inside, KIND, BITS, SIGNED, STEP, D, DP, NATIVE)
+    scale_S = tl.where(inside, 1.0, 0.0)
+    zero_S = scale_S * 0.0
+    at_S = unit_S * scale_u + head * scale_k
+    if GROUP == D and STEP == 1:
+        scale_S = tl.load(scales + at_S, mask=inside, other=0.0).to(tl.float32)
+        if ZERO:
+            zero_S = tl.load(zeros + at_S, mask=inside, other=0.0).to(tl.float32)
+        tile = tile.to(dtype)
+    elif GROUP > 0:
+        wide = tile.to(tl.float32) * scale_tile(scales, at_S, inside, GROUP, STEP, D, DP)
+        if ZERO:
+            wide += scale_tile(zeros, at_S, inside, GROUP, STEP, D, DP)
+        tile = wide.to(dtype)
+    else:
+        tile = tile.to(dtype)
+    return tile, scale_S, zero_S
+
+
+@triton.jit
+def exact_tile(fresh, tails, keys, inside, old, first, slot, head, fresh_n, fresh_k, tail_s, tail_w, tail_k,
+               W: tl.constexpr, D: tl.constexpr, DP: tl.constexpr):  # fmt: skip
+    """Tokens as they came ``[BLOCK_S, DP]``: the step's own from ``fresh``, earlier ones from the tail's ring of W."""
+    d = tl.arange(0, DP)
+    new = inside & (keys >= old)
+    at_S = (first + keys - old).to(tl.int64) * fresh_n + head * fresh_k
+    tile = tl.load(fresh + at_S[:, None] + d[None, :], mask=new[:, None] & (d < D)[None, :], other=0.0)
+    if W > 0:
+        kept = inside & (keys < old)
+        at_S = slot * tail_s + (keys % W).to(tl.int64) * tail_w + head * tail_k
+        tile += tl.load(tails + at_S[:, None] + d[None, :], mask=kept[:, None] & (d < D)[None, :], other=0.0)
+    return tile
+
+
+@triton.jit
+def attend_codes(
+    q, kc, ks, kz, vc, vs, vz, k_new, v_new, k_tail, v_tail, out, lse, tables, rows,
+    q_n, q_h, kc_u, kc_k, ks_u, ks_k, vc_u, vc_k, vs_u, vs_k, kn_n, kn_k, vn_n, vn_k, t_s, t_w, t_k,
+    out_n, out_h, out_s, lse_n, lse_h, table_b, B, scale, width, residual,
+    G: tl.constexpr, D: tl.constexpr, C: tl.constexpr, W: tl.constexpr, UNIT: tl.constexpr,
+    K_KIND: tl.constexpr, K_BITS: tl.constexpr, K_SIGNED: tl.constexpr, K_GROUP: tl.constexpr, K_STEP: tl.constexpr, K_ZERO: tl.constexpr,
+    V_KIND: tl.constexpr, V_BITS: tl.constexpr, V_SIGNED: tl.constexpr, V_GROUP: tl.constexpr, V_STEP: tl.constexpr, V_ZERO: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_S: tl.constexpr, DP: tl.constexpr, ONE_EACH: tl.constexpr, WINDOW: tl.constexpr,
+    SPLIT: tl.constexpr, NATIVE: tl.constexpr, HALF: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """A block of query rows over one split of the codes; the last split also takes what is seen as it came.
+
+    A row with i tokens before it sees the first ``(i - residual) // UNIT * UNIT`` as codes. HALF: products in fp16,
+    else in the queries' own precision.
+    """
+    TOKENS: tl.constexpr = BLOCK_M // G
+    head = tl.program_id(0).to(tl.int64)
+    block = tl.num_programs(1) - 1 - tl.program_id(1)
+    split = tl.program_id(2)
+    b, first, new, old, t0 = find_rows(rows, block, B, TOKENS, ONE_EACH, 4)
+    if t0 >= new:
+        return
+    slot = tl.load(rows + 4 * b + 3)
+    row = tl.arange(0, BLOCK_M)
+    t = t0 + row // G
+    valid = (row < TOKENS * G) & (t < new)
+    at_row = first + tl.where(valid, t, 0)
+    at_head = head * G + row % G
+    d = tl.arange(0, DP)
+    q_tile = tl.load(q + (at_row * q_n + at_head * q_h)[:, None] + d[None, :], mask=valid[:, None] & (d < D)[None, :], other=0.0)
+    own: tl.constexpr = q.dtype.element_ty
+    dtype: tl.constexpr = tl.float16 if HALF else own
+    q_code = q_tile.to(dtype)
+    q_sum = tl.sum(q_tile.to(tl.float32), 1)
+
+    last = tl.where(valid, old + t, -1)
+    border = tl.maximum(last - residual, 0) // UNIT * UNIT  # keys before it are seen as codes
+    end = old + tl.minimum(t0 + TOKENS, new)
+    coded_end = tl.maximum(end - 1 - residual, 0) // UNIT * UNIT
+    exact_start = tl.maximum(old + t0 - residual, 0) // UNIT * UNIT
+    lo = t0 * 0
+    if WINDOW:
+        lo = tl.maximum(old + t0 + 1 - width, 0) // BLOCK_S * BLOCK_S
+        exact_start = tl.maximum(exact_start, old + t0 + 1 - width)
+    hi = coded_end
+    if SPLIT:
+        share = tl.cdiv(tl.cdiv(tl.maximum(coded_end - lo, 0), tl.num_programs(2)), BLOCK_S) * BLOCK_S
+        lo += split * share
+        hi = tl.minimum(coded_end, lo + share)
+
+    m = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    l = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, DP], tl.float32)
+    table = tables + b.to(tl.int64) * table_b
+    for start in tl.range(lo, hi, BLOCK_S):
+        keys = start + tl.arange(0, BLOCK_S)
+        inside = keys < hi
+        page = tl.load(table + keys // C, mask=inside, other=0).to(tl.int64)
+        k_tile, k_scale, k_zero = coded_tile(kc, ks, kz, page * (C // K_STEP) + (keys % C) // K_STEP, head, keys, inside, kc_u, kc_k,
+                                             ks_u, ks_k, dtype, K_KIND, K_BITS, K_SIGNED, K_GROUP, K_STEP, K_ZERO, D, DP, NATIVE)  # fmt: skip
+        s = tl.dot(q_code, tl.trans(k_tile), input_precision=PRECISION) * k_scale[None, :]
+        if K_ZERO and K_GROUP == D and K_STEP == 1:
+            s += q_sum[:, None] * k_zero[None, :]
+        visible = keys[None, :] < border[:, None]
+        if WINDOW:
+            visible = visible & (keys[None, :] > last[:, None] - width)
+        s = tl.where(visible, s * scale, float("-inf"))
+        p, shrink, m, l = online(s, m, l)
+        v_tile, v_scale, v_zero = coded_tile(vc, vs, vz, page * (C // V_STEP) + (keys % C) // V_STEP, head, keys, inside, vc_u, vc_k,
+                                             vs_u, vs_k, dtype, V_KIND, V_BITS, V_SIGNED, V_GROUP, V_STEP, V_ZERO, D, DP, NATIVE)  # fmt: skip
+        most = tl.max(v_scale, 0)  # weights times scales stay near 1: small ones would not survive fp16
+        weights = p * (v_scale / tl.where(most == 0.0, 1.0, most))[None, :]
+        acc = acc * shrink[:, None] + tl.dot(weights.to(dtype), v_tile, input_precision=PRECISION) * most
+        if V_ZERO and V_GROUP == D and V_STEP == 1:
+            acc += tl.sum(p * v_zero[None, :], 1)[:, None]
+
+    if split == tl.num_programs(2) - 1:
+        for start in tl.range(exact_start, end, BLOCK_S, num_stages=1):  # short: not worth shared memory of its own
+            keys = start + tl.arange(0, BLOCK_S)
+            inside = keys < end
+            k_tile = exact_tile(k_new, k_tail, keys, inside, old, first, slot, head, kn_n, kn_k, t_s, t_w, t_k, W, D, DP)
+            s = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
+            visible = (keys[None, :] >= border[:, None]) & (keys[None, :] <= last[:, None])
+            if WINDOW:
+                visible = visible & (keys[None, :] > last[:, None] - width)
+            p, shrink, m, l = online(tl.where(visible, s, float("-inf")), m, l)
+            v_tile = exact_tile(v_new, v_tail, keys, inside, old, first, slot, head, vn_n, vn_k, t_s, t_w, t_k, W, D, DP)
+            acc = tl.dot(p.to(own), v_tile, acc * shrink[:, None], input_precision=PRECISION)
+
+    acc = acc / tl.where(l == 0.0, 1.0, l)[:, None]
+    to = out + (at_row * out_n + at_head * out_h + split * out_s)[:, None] + d[None, :]
+    tl.store(to, acc.to(out.dtype.element_ty), mask=valid[:, None] & (d < D)[None, :])
+    if SPLIT:
+        tl.store(lse + at_row * lse_n + at_head * lse_h + split, log_sum(m, l), mask=valid)
+
+
+def refusal(pages: CodedPages, q_NHD: Tensor) -> str | None:
+    """Why the kernel does not read this format, or None."""
+    format = pages.format
+    if format.apart:
+        return "channels set apart are read by the PyTorch path only"
+    if format.scale_dtype == torch.bfloat16 and format.group is not None:
+        return "scales in bf16 are read by the PyTorch path only; use float16"
+    if pages.length * format.bits % 8 or (format.group or 8) * format.bits % 8:
+        return f"{format.bits}-bit codes of {pages.length} elements in groups of {format.group} do not fill whole bytes"
+    return None
+
+
+def side(pages: CodedPages, letter: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Tensors, strides and constants of keys' or values' pages, named as the kernel's arguments."""
+    format, coded = pages.format, pages.coded
+    codes, scale = coded.codes.flatten(0, 1), (coded.codes if coded.scale is None else coded.scale).flatten(0, 1)
+    zero = scale if coded.zero is None else coded.zero.flatten(0, 1)
+    tensors = {f"{letter}c": codes, f"{letter}s": scale, f"{letter}z": zero}
+    strides = {f"{letter}c_u": codes.stride(0), f"{letter}c_k": codes.stride(1), f"{letter}s_u": scale.stride(0), f"{letter}s_k": scale.stride(1)}
+    L = letter.upper()
+    constants = {
+        f"{L}_KIND": KINDS[format.kind], f"{L}_BITS": format.bits, f"{L}_SIGNED": format.symmetric, f"{L}_GROUP": format.group or 0,
+        f"{L}_STEP": format.step, f"{L}_ZERO": coded.zero is not None,
+    }  # fmt: skip
+    return tensors, strides, constants
+
+
+def plan_quantized_attention(
+    q_NHD: Tensor, keys: CodedPages, values: CodedPages, k: Exact, v: Exact, tables_BJ: Tensor, rows_B4: Tensor, out_NHD: Tensor,
+    *, chip: Chip, residual: int = 0, unit: int = 1, window: int | None = None, block_m: int | None = None,
+    block_s: int | None = None, splits: int | None = None, warps: int | None = None, stages: int | None = None,
+) -> list[Launch]:  # fmt: skip
+    """The launches of one call: the kernel, and the merge where the keys are split."""
+    (N, H, D), K, (B, J), C = q_NHD.shape, k.fresh.shape[1], tables_BJ.shape, keys.page_size
+    for pages in (keys, values):
+        if reason := refusal(pages, q_NHD):
+            raise KernelError(reason)
+    for name, x in (("q", q_NHD), ("k", k.fresh), ("v", v.fresh), ("k tails", k.tails), ("v tails", v.tails)):
+        if x.numel() and x.stride(-1) != 1:
+            raise KernelError(f"the last axis of {name} must be dense, its stride is {x.stride(-1)}; call .contiguous()")
+    check_whole(rows=rows_B4)
+    check_rows(q=q_NHD, tables=tables_BJ)
+    if H % K or k.tails.stride() != v.tails.stride() or not q_NHD.dtype == k.fresh.dtype == v.fresh.dtype == k.tails.dtype:
+        raise KernelError(f"H={H} must be a multiple of K={K}, both tails laid out alike, and all exact numbers of one dtype")
+    G, exact = H // K, q_NHD.dtype == torch.float32
+    rule = blocks_for(chip, G * N / B, G, D, q_NHD.element_size())
+    block_m = max(min(block_m or rule["block_m"], 64), power_of_two(G))
+    packed = min(p.format.bits for p in (keys, values)) < 8  # unpacking takes registers
+    block_s = block_s or min(rule["block_s"], 32 if packed else 64)
+    one_each = N == B
+    blocks = B if one_each else N // (block_m // G) + B
+    if splits is None:
+        splits = splits_for(chip, K * blocks, J * C, block_s)
+    target, lse = out_NHD, out_NHD
+    if splits > 1:
+        target = q_NHD.new_empty((N, H, splits, D), dtype=torch.float32)
+        lse = q_NHD.new_empty((N, H, splits), dtype=torch.float32)
+    sides = [side(keys, "k"), side(values, "v")]
+    tails = k.tails if k.tails.numel() else k.fresh.new_empty((1, 1, K, D))
+    args = dict(
+        q=q_NHD, **sides[0][0], **sides[1][0], k_new=k.fresh, v_new=v.fresh,
+        k_tail=k.tails if k.tails.numel() else tails, v_tail=v.tails if v.tails.numel() else tails,
+        out=target, lse=lse, tables=tables_BJ, rows=rows_B4, q_n=q_NHD.stride(0), q_h=q_NHD.stride(1), **sides[0][1], **sides[1][1],
+        kn_n=k.fresh.stride(0), kn_k=k.fresh.stride(1), vn_n=v.fresh.stride(0), vn_k=v.fresh.stride(1),
+        t_s=tails.stride(0), t_w=tails.stride(1), t_k=tails.stride(2),
+        out_n=target.stride(0), out_h=target.stride(1), out_s=target.stride(2) if splits > 1 else 0,
+        lse_n=lse.stride(0), lse_h=lse.stride(1), table_b=tables_BJ.stride(0), B=B, scale=D**-0.5 * LOG2E,
+        width=window or 0, residual=residual,
+    )  # fmt: skip
+    constants = dict(
+        G=G, D=D, C=C, W=k.tails.shape[1], UNIT=unit, **sides[0][2], **sides[1][2], BLOCK_M=block_m, BLOCK_S=block_s, DP=power_of_two(D),
+        ONE_EACH=one_each, WINDOW=bool(window), SPLIT=splits > 1, NATIVE=chip.float8,
+        HALF=not exact and all(p.format.group in (None, D) and p.format.step == 1 for p in (keys, values)),
+        PRECISION="ieee" if exact else "tf32",
+    )  # fmt: skip
+    launches = [Launch(attend_codes, (K, blocks, splits), args, constants, warps or 4, stages or rule["stages"])]
+    return launches if splits == 1 else [*launches, plan_merge(target, lse, out_NHD)]
