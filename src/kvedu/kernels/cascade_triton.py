@@ -1,0 +1,40 @@
+"""Cascade attention as launches: the prefix for all rows at once, the rest for each sequence, and a merge of both."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kvedu.kernels.cascade import SharedPrefix
+from kvedu.kernels.launch import Chip, Launch
+from kvedu.kernels.paged_attention import PagedLayout
+from kvedu.kernels.paged_attention_triton import blocks_for, plan_attention, splits_for
+from kvedu.kernels.softmax_triton import plan_merge
+
+
+def plan_cascade(
+    q_NHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, prefix: SharedPrefix, layout: PagedLayout, out_NHD: Tensor, *, chip: Chip,
+    splits: tuple[int, int] | None = None, **blocks: int | None,
+) -> list[Launch]:  # fmt: skip
+    """Three launches. The prefix's rows are one sequence to the kernel, without a causal mask, so a block holds many queries."""
+    (N, H, D), (_, C, K, DV), B = q_NHD.shape, v_PCKD.shape, len(layout.tables)
+    if splits is None:
+        G = H // K
+        many = blocks_for(chip, G * N, G, max(D, DV), q_NHD.element_size())
+        few = blocks_for(chip, G * N / B, G, max(D, DV), q_NHD.element_size())
+        splits = (
+            splits_for(chip, K * -(-N * G // many["block_m"]), prefix.table.shape[1] * C, many["block_s"]),
+            splits_for(chip, K * B, layout.tables.shape[1] * C, few["block_s"]),
+        )
+    parts = q_NHD.new_empty((N, H, sum(splits), DV), dtype=torch.float32)
+    logs = q_NHD.new_empty((N, H, sum(splits)), dtype=torch.float32)
+    cut = splits[0]
+    shared = plan_attention(
+        q_NHD, k_PCKD, v_PCKD, prefix.table, prefix.rows, out_NHD, chip=chip, causal=False, splits=cut,
+        parts=(parts[:, :, :cut], logs[:, :, :cut]), **blocks,
+    )  # fmt: skip
+    own = plan_attention(
+        q_NHD, k_PCKD, v_PCKD, layout.tables, layout.rows, out_NHD, chip=chip, splits=splits[1],
+        parts=(parts[:, :, cut:], logs[:, :, cut:]), **blocks,
+    )  # fmt: skip
+    return [*shared, *own, plan_merge(parts, logs, out_NHD)]

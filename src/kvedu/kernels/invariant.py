@@ -1,0 +1,68 @@
+"""Batch-invariant mode: a token gets the same bits whatever else is in the batch.
+
+Floating-point sums depend on their order, and fast kernels choose the order by the shape of the batch: how many
+splits, which tile, which instruction. Then greedy output can depend on the neighbors. Here the
+order is fixed: one tile shape for every step, keys cut at fixed places from each sequence's first token, every output
+one chain of sums. The price is tiles that few rows do not fill, and splits that fit no batch in
+particular: ``cost`` counts it, the bench measures it. (He et al. 2025, Defeating nondeterminism in LLM inference.)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kvedu.kernels.launch import check_rows, wants_triton
+from kvedu.kernels.paged_attention import PagedLayout, paged_attention
+from kvedu.kernels.panel_linear import PanelWeight, panel_linear, panels_pay, step
+from kvedu.units import Cost
+
+ATTENTION = {"block_m": 32, "block_s": 64, "split_tokens": 1024, "edges": False, "warps": 4, "stages": 3}
+"""The one shape of attention: 32 query rows, 64 keys, splits of 1,024 keys."""
+LINEAR = {"rows": 64, "outs": 64, "depth": 64}
+"""The one tile of a matrix product, and how much of a row is taken at once."""
+
+
+def invariant_attention(
+    q_NHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, layout: PagedLayout, window: int | None = None, *, triton: bool | None = None,
+    **blocks: int,
+) -> Tensor:  # fmt: skip
+    """``paged_attention`` with one fixed shape: bits depend on neither batch nor chunks. The CPU kernel keeps this as it is."""
+    if not wants_triton(triton, q_NHD):
+        return paged_attention(q_NHD, k_PCKD, v_PCKD, layout, window, triton=False)
+    return paged_attention(q_NHD, k_PCKD, v_PCKD, layout, window, triton=True, **ATTENTION | blocks)
+
+
+def invariant_linear_reference(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
+    """The definition: each row alone, ``x W^T`` in fp32, rounded once."""
+    rows = [row_I.to(torch.float32) @ weight_OI.to(torch.float32).T for row_I in x_NI]
+    return torch.stack(rows).to(x_NI.dtype)
+
+
+def invariant_linear(x_NI: Tensor, weight_OI: Tensor, *, triton: bool | None = None, **tile: int) -> Tensor:
+    """``x W^T``, ``[N, out]``, each row with the same bits in any batch.
+
+    On a GPU one tile shape for every N; on a CPU the panels of ``panel_linear`` where they run (which keep this by
+    design), else a row at a time. ``tile``: ``rows``, ``outs``, ``depth``, powers of two from 16 on; the
+    same in every call that shall agree.
+    """
+    if wants_triton(triton, x_NI):
+        from kvedu.kernels.invariant_triton import plan_linear
+
+        check_rows(x=x_NI, weight=weight_OI)
+        out_NO = x_NI.new_empty((len(x_NI), len(weight_OI)))
+        plan_linear(x_NI, weight_OI, out_NO, **LINEAR | tile).run()
+        return out_NO
+    if panels_pay(weight_OI.dtype, x_NI.device) and weight_OI.shape[1] % step(weight_OI.dtype) == 0:
+        return panel_linear(x_NI, PanelWeight(weight_OI))
+    return torch.cat([row_1I @ weight_OI.T for row_1I in x_NI.split(1)])
+
+
+def cost(rows: int, n_in: int, n_out: int, bytes_per_element: int = 2) -> Cost:
+    """Of ``invariant_linear`` on a GPU: whole tiles are computed, so a single row costs as much as ``LINEAR["rows"]`` of them.
+
+    Bytes as of any product: weight, input and output once (the weight again for each further row of tiles, mostly from cache).
+    """
+    tiles = -(-rows // LINEAR["rows"])
+    flops = 2.0 * tiles * LINEAR["rows"] * n_in * (-(-n_out // LINEAR["outs"]) * LINEAR["outs"])
+    return Cost(flops, (n_in * n_out + rows * n_in) * bytes_per_element, rows * n_out * bytes_per_element)
