@@ -1,0 +1,4 @@
+"""Lab 15's exercises."""
+
+TITLE = "Sinks, RoPE, QK and OV circuits"
+EXERCISES = ("places", "sink_ring", "moved", "induction_score", "ov_matrix", "spoiled")
