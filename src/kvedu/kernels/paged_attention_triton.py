@@ -186,6 +186,8 @@ def blocks_for(chip: Chip, rows: float, G: int, D: int, itemsize: int) -> dict[s
     block_s = 16 if exact else 32 if wide or old else 64
     if block_m <= 32 and not exact and not old:
         block_s = 128 if power_of_two(D) <= 64 else 64
+    elif D > 64 and 0 < chip.capability < 90:  # without wgmma both operands and the result live in registers
+        block_s = min(block_s, 32)
     stages = chip.stages  # with block tables: a page's number, its rows, the product
     while stages > 1 and shared_bytes(D, D, itemsize, block_m, block_s, stages - 1) > chip.shared:
         stages -= 1

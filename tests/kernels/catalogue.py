@@ -1,0 +1,120 @@
+"""Every Triton kernel as it is launched for real: the shapes of an 8B Llama (32 / 8 heads), on tensors without memory.
+
+    python tests/kernels/catalogue.py 90        # compile all for capability 9.0, print registers, stack, shared memory
+
+Run without TRITON_INTERPRET; needs no GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+
+import torch
+
+from kvedu.caches.formats import float8, integer
+from kvedu.kernels.ahead import compile_ahead
+from kvedu.kernels.draw_triton import plan_draw
+from kvedu.kernels.invariant import ATTENTION, LINEAR
+from kvedu.kernels.invariant_triton import plan_linear
+from kvedu.kernels.launch import Chip, Launch
+from kvedu.kernels.paged_attention_triton import plan_attention
+from kvedu.kernels.quantize_triton import plan_quantize
+from kvedu.kernels.quantized_attention_triton import plan_quantized_attention
+from kvedu.kernels.quantized_pages import CodedPages, Exact
+from kvedu.kernels.rmsnorm_triton import plan_rmsnorm
+from kvedu.kernels.rope_write_triton import plan_rope_write
+from kvedu.kernels.softmax_triton import plan_softmax
+from kvedu.kernels.swiglu_triton import plan_swiglu
+
+H, K, C = 32, 8, 16
+
+
+def meta(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def attention(chip: Chip, dtype: torch.dtype, D: int, N: int, B: int, **options) -> list[Launch]:
+    """A step of N rows in B sequences over 4,096 places each."""
+    q, pages = meta(N, H, D, dtype=dtype), meta(9000, C, K, D, dtype=dtype)
+    tables, rows = meta(B, 256, dtype=torch.int32), meta(B, 3, dtype=torch.int64)
+    if options.pop("tree", False):
+        options["family_NW"] = meta(N, 1, dtype=torch.int64)
+    return plan_attention(q, pages, pages, tables, rows, torch.empty_like(q), chip=chip, **options)
+
+
+def attention_kinds(chip: Chip, dtype: torch.dtype, D: int) -> dict[str, list[Launch]]:
+    """The variants that a model meets."""
+    return {
+        "decode": attention(chip, dtype, D, 32, 32),
+        "decode, one sequence": attention(chip, dtype, D, 1, 1),
+        "prefill": attention(chip, dtype, D, 4096, 2),
+        "prefill, window": attention(chip, dtype, D, 4096, 2, window=1024),
+        "tree": attention(chip, dtype, D, 128, 4, tree=True),
+        "batch-invariant": attention(chip, dtype, D, 128, 4, **ATTENTION | {"stages": chip.stages}),
+    }
+
+
+FORMATS = {
+    "int8": (integer(8, 128), integer(8, 128)),
+    "int4": (integer(4, 128), integer(4, 128)),
+    "e4m3": (float8(), float8()),
+    "KIVI": (integer(4, 16, "tokens"), integer(4, 32)),
+}
+
+
+def quantized(chip: Chip, dtype: torch.dtype, D: int) -> dict[str, list[Launch]]:
+    """Decode over codes, and the way in."""
+    found = {}
+    for name, formats in FORMATS.items():
+        sides = [CodedPages(f if f.group != 128 else integer(f.bits, D), 2, C, K, D, torch.device("cpu")) for f in formats]
+        exact = Exact(meta(32, K, D, dtype=dtype), meta(32, 16, K, D, dtype=dtype))
+        q, tables, rows = meta(32, H, D, dtype=dtype), meta(32, 256, dtype=torch.int32), meta(32, 4, dtype=torch.int64)
+        found[f"decode over {name}"] = plan_quantized_attention(
+            q, *sides, exact, exact, tables, rows, torch.empty_like(q), chip=chip, residual=8, unit=sides[0].format.step
+        )[:1]
+        found[f"into {name}"] = [plan_quantize(sides[0], exact, rows, meta(32, 3, dtype=torch.int64))]
+    return found
+
+
+def others(chip: Chip, dtype: torch.dtype, D: int) -> dict[str, list[Launch]]:
+    """Row kernels, product and draw."""
+    x, wide, pages = meta(32, 4096, dtype=dtype), meta(32, 28672, dtype=dtype), meta(9000, C, K, D, dtype=dtype)
+    q, k, table = meta(32, H, D, dtype=dtype), meta(32, K, D, dtype=dtype), meta(32, 1, D, dtype=torch.float32)
+    logits, ids, floats = meta(32, 128256, dtype=torch.float32), meta(32, dtype=torch.int64), meta(32, dtype=torch.float32)
+    weight = meta(4096, dtype=dtype)
+    return {
+        "rotate and write": [plan_rope_write(q, k, k, table, table, pages, pages, ids, torch.empty_like(q))],
+        "norm": [plan_rmsnorm(x, None, weight, 1e-5, torch.empty_like(x), None)],
+        "add and norm": [plan_rmsnorm(x, torch.empty_like(x), weight, 1e-5, torch.empty_like(x), torch.empty_like(x))],
+        "SwiGLU": [plan_swiglu(wide, meta(32, 14336, dtype=dtype))],
+        "softmax": [plan_softmax(logits, torch.empty_like(logits))],
+        "batch-invariant product": [plan_linear(x, meta(4096, 4096, dtype=dtype), torch.empty_like(x), **LINEAR)],
+        "draw": plan_draw(logits, floats, ids, floats, torch.empty_like(ids)),
+    }
+
+
+def launches(capability: int) -> dict[str, Launch]:
+    """Name -> launch: all kernels at D = 128, attention at D = 64 too, decode in fp32."""
+    chip = Chip.known(capability)
+    dtype = torch.bfloat16 if chip.bf16 else torch.float16
+    found = attention_kinds(chip, dtype, 128) | quantized(chip, dtype, 128) | others(chip, dtype, 128)
+    small = {k: attention_kinds(chip, dtype, 64)[k] for k in ("decode", "prefill")} | {
+        k: v for k, v in quantized(chip, dtype, 64).items() if k.endswith(("int8", "int4")) and k.startswith("decode")
+    }
+    found |= {f"{name}, D = 64": group for name, group in small.items()}
+    found["decode in fp32"] = attention(chip, torch.float32, 128, 32, 32)
+    return {f"{name} ({launch.kernel.__name__})": launch for name, group in found.items() for launch in group}
+
+
+if __name__ == "__main__":
+    capability = int(sys.argv[1])
+    wanted = sys.argv[2:]
+    for name, launch in launches(capability).items():
+        if not wanted or any(word in name for word in wanted):
+            used = asdict(compile_ahead(launch, capability))
+            text = used.pop("assembly")
+            product = next((word for word in ("wgmma", "tcgen05.mma", "mma.sync") if word in text), "fma")
+            blocks = {k: v for k, v in launch.constants.items() if k.startswith("BLOCK")}
+            print(json.dumps({"name": name, **used, "product": product, "blocks": blocks, "warps": launch.warps, "stages": launch.stages}), flush=True)

@@ -1,0 +1,35 @@
+"""Every Triton kernel compiles for four generations of chips without one being there, and fits into them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvedu.kernels.launch import Chip, missing
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no Triton: {missing()} (no GPU needed)")
+SPILLS_ALLOWED = 0
+"""Bytes of stack of a thread on capability 8.0 and later."""
+
+
+@pytest.mark.parametrize("capability", [75, 80, 90, 100])
+def test_compiles_and_fits(capability):
+    """No stack on 8.0 and later, shared memory of the chip; products by tensor cores from 8.0 on, by wgmma in prefill on 9.0."""
+    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    script = Path(__file__).parent / "catalogue.py"
+    done = subprocess.run([sys.executable, str(script), str(capability)], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
+    assert len(found) > 25
+    shared, wrong = Chip.known(capability).shared, []
+    for name, row in found.items():
+        if row["registers"] > 255 or row["shared"] > shared or (capability >= 80 and row["stack"] > SPILLS_ALLOWED):
+            wrong.append(row)
+        if "(attend" in name and "fp32" not in name and capability >= 80 and row["product"] == "fma":
+            wrong.append(row)
+    assert not wrong, "\n".join(map(str, wrong))
+    if capability == 90:
+        assert found["prefill (attend)"]["product"] == "wgmma"
