@@ -31,9 +31,11 @@ from kvedu.engine.engine import Engine
 from kvedu.engine.trace import Stepped
 from kvedu.model.dtype import fast_dtype
 from kvedu.model.transformer import Transformer
-from kvedu.speculative.draft_model import DraftModel
-from kvedu.speculative.first_layers import first_layers
 from kvedu.speculative import shipped
+from kvedu.speculative.draft_model import DraftModel
+from kvedu.speculative.eagle import Eagle
+from kvedu.speculative.eagle_tree import EagleTree
+from kvedu.speculative.first_layers import first_layers
 from kvedu.speculative.lookahead import Lookahead
 from kvedu.speculative.ngram import NGram
 from kvedu.speculative.proposer import Ask, Proposer
@@ -50,7 +52,7 @@ BATCHES = (1, 4, 8, 16, 32)
 SWEPT = ("n-gram", "eagle")
 """Proposers whose batch is swept."""
 SPARSE = 5
-"""Of proposers that are not in ``WHOLE`` every fifth prompt is run."""
+"""Of proposers that are not in ``WHOLE`` every fifth prompt is run, of slow ones (c > 1) every tenth."""
 WHOLE = ("n-gram", "eagle")
 
 
@@ -65,10 +67,17 @@ def proposers(model: Transformer) -> dict[str, Callable[[], Proposer]]:
     }
     trained: dict[str, Callable[[], Proposer]] = {
         "eagle": lambda: shipped.eagle(model, 3),
+        "eagle tree": lambda: tree_of(shipped.eagle(model, 3), model),
         "medusa": lambda: shipped.medusa(model),
         "draft": lambda: shipped.draft(model, 3),
     }
-    return makers | {name: make for name, make in trained.items() if (shipped.FOLDER / f"{name}.safetensors").is_file()}
+    there = {path.stem for path in shipped.FOLDER.glob("*.safetensors")}
+    return makers | {name: make for name, make in trained.items() if name.split()[0] in there}
+
+
+def tree_of(eagle: Eagle, model: Transformer) -> EagleTree:
+    """The same head, with siblings: 3 levels, the likeliest 2 at each, 6 nodes in all."""
+    return EagleTree(eagle.head, eagle.reduced.vocabulary, model, depth=3, width=2, nodes=6)
 
 
 class Timed(Proposer):
@@ -183,7 +192,8 @@ def measure(model: Transformer, makers: dict[str, Callable[[], Proposer]], step:
             one = decode(model, [prompt], group.new_tokens, None, sampling)
             plain.append(one)
             for name, make in makers.items():
-                if name in WHOLE or i % SPARSE == 0:
+                nth = 1 if name in WHOLE else SPARSE if draft[name] < step[1] else 2 * SPARSE
+                if i % nth == 0:
                     found[name].append((one, decode(model, [prompt], group.new_tokens, make(), sampling)))
         values[f"{group.name}_plain_ms_per_token"] = 1e3 * median(d.per_token for d in plain)
         print(f"\n{group.name}: {len(plain)} prompts, plain {values[f'{group.name}_plain_ms_per_token']:.2f} ms a token", flush=True)
