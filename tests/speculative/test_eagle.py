@@ -138,6 +138,22 @@ def test_it_stops_where_its_cache_or_its_positions_end():
         assert guessed[0] == 4 and (cache is None or 0 in guessed)
 
 
+def test_an_unsure_greedy_chain_ends_early_a_drawn_one_never():
+    """C076: how many draws there are must not depend on what was drawn."""
+    model, ids = target(), random_ids(10, seed=9)
+    head = eagle(model, 4, TAPS).head
+    proposer = Eagle(head, most_of(model), model, 4, sure=0.999)
+    prompt = random_ids(7, seed=4)
+    done = speculate(model, prompt, proposer, max_new_tokens=16)
+    assert list(done.completion.token_ids) == greedy_uncached(model, prompt, 16)
+    assert min(r.guessed for r in done.rounds) == 1
+    with torch.inference_mode():
+        proposer.feed("text", 0, features(model, ids[:-1]))
+        assert len(proposer.propose([ask(ids, sampling=Sampling(temperature=1.0, seed=1))])[0]) == 4
+    with pytest.raises(RequestError, match="sure.*1.5"):
+        Eagle(head, most_of(model), model, 4, sure=1.5)
+
+
 def test_what_was_made_for_another_target_is_refused_with_the_numbers():
     model = target()
     head = fresh_head(shape(model, TAPS), model)

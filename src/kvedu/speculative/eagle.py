@@ -14,7 +14,7 @@ from kvedu.errors import CacheFull, RequestError
 from kvedu.model.transformer import Transformer
 from kvedu.speculative.eagle_head import EagleHead
 from kvedu.speculative.proposer import Ask, Proposer
-from kvedu.speculative.reduced_head import ReducedHead
+from kvedu.speculative.reduced_head import ReducedHead, chooses
 from kvedu.speculative.tree import EMPTY, TokenTree
 from kvedu.speculative.vocabulary import DraftVocabulary
 
@@ -45,16 +45,29 @@ class Eagle(Proposer):
     A round begins by running what was verified: the target's features of the kept tokens, each paired with the token that
     follows. Guesses go on from the head's own feature, and are forgotten when they are made, so that nothing
     approximate stays behind (C086) and no rollback is needed. A greedy request gets the best tokens, others are drawn
-    under their own settings, among the ``vocabulary``'s tokens in either case.
+    under their own settings, among the ``vocabulary``'s tokens in either case. A greedy chain ends early, after a guess
+    of less than ``sure`` probability: what follows a guess that is likely wrong is seldom kept (a drawn one must go on: see
+    ``Proposer``).
     ``cache`` holds the head's one layer (None: one that grows). What happens at a gap in the features: see ``feed``.
 
     EAGLE (2401.15077): one tap. EAGLE-3 (2503.01840): several. Cost of a guess for SmolLM2: 9 M weights against 135 M.
-    Raises ``RequestError`` for k below 1, a cache that cannot forget, or a head or vocabulary made for another target.
+    Raises ``RequestError`` for k below 1, ``sure`` outside [0, 1), a cache that cannot forget, or a head or vocabulary made for another target.
     """
 
-    def __init__(self, head: EagleHead, vocabulary: DraftVocabulary, target: Transformer, k: int = 3, cache: Cache | None = None) -> None:
+    def __init__(
+        self,
+        head: EagleHead,
+        vocabulary: DraftVocabulary,
+        target: Transformer,
+        k: int = 3,
+        cache: Cache | None = None,
+        sure: float = 0.0,
+    ) -> None:
         if k < 1:
             raise RequestError(f"k counts guesses and must be 1 or more, not {k}")
+        if not 0 <= sure < 1:
+            raise RequestError(f"sure is a probability from 0 to below 1, not {sure}")
+        self.sure = sure
         self.head, self.k, self.deepest = head, k, k
         head.shape.check(target)
         self.reduced = ReducedHead(vocabulary, target)
@@ -99,7 +112,8 @@ class Eagle(Proposer):
                 chains[i].append(token)
                 if q_V is not None:
                     drawn[i].append(q_V)
-            rows = [row for row, i in enumerate(alive) if len(chains[i]) < depths[i]]
+            goes_on = self._goes_on([asks[i] for i in alive], logits_BR)
+            rows = [row for row, i in enumerate(alive) if goes_on[row] and len(chains[i]) < depths[i]]
             alive = [alive[row] for row in rows]
             if not alive:
                 break
@@ -112,6 +126,13 @@ class Eagle(Proposer):
         for ask in asks:
             self._forget_guesses(ask.key)
         return [TokenTree.chain(chain, q or None) for chain, q in zip(chains, drawn)]
+
+    def _goes_on(self, asks: Sequence[Ask], logits_BR: Tensor) -> list[bool]:
+        """Whether another guess is worth its pass: a greedy chain ends at one that the head gives less than ``sure``."""
+        if not self.sure:
+            return [True] * len(asks)
+        best_B = torch.softmax(logits_BR.float(), dim=-1).amax(dim=-1).tolist()
+        return [p >= self.sure or not chooses(ask) for ask, p in zip(asks, best_B)]
 
     def _depth(self, ask: Ask) -> int:
         """Guesses that can be made: 0 where the text's features are not all there, or no position or room is left."""

@@ -1,9 +1,10 @@
-"""The trained drafts that come with kvedu, for SmolLM2-135M-Instruct: an EAGLE head, Medusa heads, a draft of few layers.
+"""The trained drafts that come with kvedu, for SmolLM2-135M-Instruct: an EAGLE head and Medusa heads.
 
     model = kvedu.load().pack()
     speculate(model, "def mean(xs):", eagle(model))
 
-``tools/train_heads.py`` made them; ``table()`` says from what, how long, and how often their guesses are kept.
+``tools/train_heads.py`` made them; ``table()`` says from what, how long, and how often their guesses are kept. A draft
+model of few layers is trained by the same tool and does not come with kvedu: ``draft`` reads it from the tool's folder.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from kvedu.speculative.medusa_heads import MedusaHeads
 from kvedu.speculative.reduced_draft import reduce_head
 
 FOLDER = Path(__file__).parent / "heads"
-"""Three files and their table. Another folder with the same files may be given: what ``tools/train_heads.py`` has just made."""
+"""The files and their table. Another folder with the same files may be given: what ``tools/train_heads.py`` has just made."""
 
 
 def eagle(target: Transformer, k: int = 3, cache: Cache | None = None, folder: Path = FOLDER) -> Eagle:
@@ -49,7 +50,10 @@ def medusa(target: Transformer, widths: Sequence[int] | None = None, folder: Pat
 
 
 def draft(target: Transformer, k: int = 3, cache: Cache | None = None, folder: Path = FOLDER) -> DraftModel:
-    """A distilled draft model that begins as the target's first layers. Raises ``LoadError`` for another target."""
+    """A distilled draft model that begins as the target's first layers, once ``tools/train_heads.py --only draft`` was run.
+
+    Raises ``LoadError`` where it was not, and for another target.
+    """
     file = _read(folder, "draft", target)
     with torch.device("meta"):
         model = Transformer(replace(target.config, n_layers=int(file.facts["layers"]), windowed_layers=None, tied=False))
