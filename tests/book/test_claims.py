@@ -9,7 +9,7 @@ from kvedu.errors import KveduError
 
 A_ROWS = {1: 3, 2: 4, 3: 3, 4: 3, 5: 2, 6: 3, 7: 3, 8: 3, 9: 14}
 CHAPTERS = {f"A{number}": number for number in range(1, 10)}
-ELSEWHERE = {"A9.9": 7}
+ELSEWHERE = {"A9.2": 12, "A9.9": 7}
 """Rows of the technique table that the chapter on the technique examines."""
 
 
