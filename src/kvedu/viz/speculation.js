@@ -64,7 +64,7 @@
       const at = places(round.parents), x = (column) => 6 + column * step, y = (row) => top + row * high;
       const kept = new Set(round.kept), looked = new Set(round.judged), drawn = [];
       drawn.push(label(6, 14, tail(round.before, Math.floor((width - 12) / 6.4)), { "font-size": 11, fill: ink }));
-      drawn.push(label(6, 30, "the text so far; below, its last token and what hangs from it", { "font-size": 10 }));
+      drawn.push(label(6, 30, narrow ? "the text; its last token, and the guesses" : "the text so far; below, its last token and what hangs from it", { "font-size": 10 }));
       drawn.push(tokenBox(x(0), y(0), w, round.last, color(4), false));
       round.tokens.forEach((token, i) => {
         const { column, row } = at[i], parent = round.parents[i], from = parent < 0 ? { column: 0, row: 0 } : at[parent];
