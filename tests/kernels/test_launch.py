@@ -5,7 +5,7 @@ import torch
 
 from kvedu.kernels import launch
 from kvedu.kernels.ahead import compile_ahead, described
-from kvedu.kernels.launch import Chip, KernelError, Launch, check_rows, check_whole, power_of_two, wants_triton
+from kvedu.kernels.launch import Chip, KernelError, Launch, check_rows, check_whole, power_of_two, triton_wanted
 from kvedu.kernels.swiglu import swiglu
 
 CPU = torch.zeros(2, 4)
@@ -13,7 +13,7 @@ CPU = torch.zeros(2, 4)
 
 def test_a_cpu_runs_pytorch_unless_asked(monkeypatch):
     """C044: without Triton everything else works, and asking for it says what is missing."""
-    assert not wants_triton(None, CPU) and not wants_triton(False, CPU)
+    assert not triton_wanted(None, CPU) and not triton_wanted(False, CPU)
     monkeypatch.setattr(launch, "missing", lambda: "Triton is not installed")
     assert swiglu(CPU).shape == (2, 2)
     with pytest.raises(KernelError, match="triton=True on cpu: Triton is not installed. Leave it out"):
@@ -24,7 +24,7 @@ def test_a_cpu_without_the_interpreter_says_how_to_have_it(monkeypatch):
     monkeypatch.setattr(launch, "missing", lambda: None)
     monkeypatch.setattr(launch, "interpreted", lambda: False)
     with pytest.raises(KernelError, match="kernels are compiled for GPUs.*TRITON_INTERPRET=1"):
-        wants_triton(True, CPU)
+        triton_wanted(True, CPU)
     assert launch.runs_on(torch.device("cuda")) and not launch.runs_on(torch.device("mps"))
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from kvedu.kernels.attention import attention_reference, visible_causal
-from kvedu.kernels.launch import chip_of, wants_triton
+from kvedu.kernels.launch import chip_of, triton_wanted
 from kvedu.kernels.paged_attention import PagedLayout
 from kvedu.units import Cost
 
@@ -67,7 +67,7 @@ def cascade_attention(
     ``layout`` is that of the rest: each sequence's own pages, and its committed tokens *after* the prefix. No windows
     and no trees. ``splits`` of the prefix and of the rest have a rule; other ``blocks`` as in ``paged_attention``.
     """
-    if not wants_triton(triton, q_NHD):
+    if not triton_wanted(triton, q_NHD):
         return cascade_attention_reference(q_NHD, k_PCKD, v_PCKD, prefix, layout)
     from kvedu.kernels.cascade_triton import plan_cascade
 

@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from kvedu.kernels.launch import check_rows, wants_triton
+from kvedu.kernels.launch import check_rows, triton_wanted
 from kvedu.units import Cost
 
 
@@ -64,7 +64,7 @@ def draw(
     ``temperature_N`` fp32 (0: greedy), ``seeds_N`` int64, a new one for each token of each request; ``least_N``
     fp32 leaves out logits below it (top-k: the k-th largest; no tie is broken). ``block``: logits of a program.
     """
-    if not wants_triton(triton, logits_NV):
+    if not triton_wanted(triton, logits_NV):
         return draw_reference(logits_NV, temperature_N, seeds_N, least_N)
     from kvedu.kernels.draw_triton import plan_draw
 

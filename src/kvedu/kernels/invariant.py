@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvedu.kernels.launch import check_rows, wants_triton
+from kvedu.kernels.launch import check_rows, triton_wanted
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention
 from kvedu.kernels.panel_linear import PanelWeight, panel_linear, panels_pay, step
 from kvedu.units import Cost
@@ -28,7 +28,7 @@ def invariant_attention(
     **blocks: int,
 ) -> Tensor:  # fmt: skip
     """``paged_attention`` with one fixed shape: bits depend on neither batch nor chunks. The CPU kernel keeps this as it is."""
-    if not wants_triton(triton, q_NHD):
+    if not triton_wanted(triton, q_NHD):
         return paged_attention(q_NHD, k_PCKD, v_PCKD, layout, window, triton=False)
     return paged_attention(q_NHD, k_PCKD, v_PCKD, layout, window, triton=True, **ATTENTION | blocks)
 
@@ -46,7 +46,7 @@ def invariant_linear(x_NI: Tensor, weight_OI: Tensor, *, triton: bool | None = N
     design), else a row at a time. ``tile``: ``rows``, ``outs``, ``depth``, powers of two from 16 on; the
     same in every call that shall agree.
     """
-    if wants_triton(triton, x_NI):
+    if triton_wanted(triton, x_NI):
         from kvedu.kernels.invariant_triton import plan_linear
 
         check_rows(x=x_NI, weight=weight_OI)

@@ -117,7 +117,7 @@ def runs_on(device: torch.device) -> bool:
     return device.type in ("cuda", "xpu")
 
 
-def wants_triton(choice: bool | None, *tensors: Tensor) -> bool:
+def triton_wanted(choice: bool | None, *tensors: Tensor) -> bool:
     """Dispatch by argument and device: True and False decide; None means Triton where the tensors are on a GPU.
 
     Raises ``KernelError`` where True cannot be had.

@@ -20,7 +20,7 @@ from torch import Tensor
 from kvedu.kernels import native
 from kvedu.kernels.attention import attention_reference, cost, visible_causal
 from kvedu.kernels.family import family, visible_in_family
-from kvedu.kernels.launch import chip_of, wants_triton
+from kvedu.kernels.launch import chip_of, triton_wanted
 
 __all__ = ["PagedLayout", "cost", "paged_attention", "paged_attention_reference", "paged_write", "takes"]
 
@@ -92,7 +92,7 @@ def takes(q_NHD: Tensor, k_PCKD: Tensor) -> bool:
     """
     if q_NHD.device.type == "cpu":
         return native.usable(q_NHD, k_PCKD) and q_NHD.shape[2] % 2 == 0
-    if not wants_triton(None, q_NHD) or q_NHD.dtype != k_PCKD.dtype or (torch.is_grad_enabled() and q_NHD.requires_grad):
+    if not triton_wanted(None, q_NHD) or q_NHD.dtype != k_PCKD.dtype or (torch.is_grad_enabled() and q_NHD.requires_grad):
         return False
     from kvedu.kernels.paged_attention_triton import fits
 
@@ -122,7 +122,7 @@ def paged_attention(
     ``stages``; ``split_tokens`` with a ``block_m`` gives every token the same bits whatever the step holds besides
    . The layout lies on the device of the pages.
     """
-    if wants_triton(triton, q_NHD):
+    if triton_wanted(triton, q_NHD):
         from kvedu.kernels.paged_attention_triton import plan_attention
 
         out_NHD = q_NHD.new_empty((*q_NHD.shape[:2], v_PCKD.shape[3]))

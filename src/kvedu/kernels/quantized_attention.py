@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kvedu.kernels import native
 from kvedu.kernels.attention import attention_reference, visible_causal
-from kvedu.kernels.launch import chip_of, wants_triton
+from kvedu.kernels.launch import chip_of, triton_wanted
 from kvedu.kernels.quantized_pages import CodedPages, Exact
 from kvedu.units import Cost
 
@@ -72,7 +72,7 @@ def quantized_attention_reference(
 def takes(q_NHD: Tensor, k: Exact, v: Exact, *pages: CodedPages) -> bool:
     """Whether ``quantized_attention`` can serve this step; else attend over decoded keys. On a GPU the format decides too."""
     if q_NHD.device.type != "cpu":
-        if not wants_triton(None, q_NHD) or (torch.is_grad_enabled() and q_NHD.requires_grad):
+        if not triton_wanted(None, q_NHD) or (torch.is_grad_enabled() and q_NHD.requires_grad):
             return False
         from kvedu.kernels.paged_attention_triton import fits
         from kvedu.kernels.quantized_attention_triton import refusal
@@ -101,7 +101,7 @@ def quantized_attention(
     ``triton`` and ``blocks`` as in ``paged_attention``: on a GPU ``quantized_attention_triton``.
     """
     N, H, D = q_NHD.shape
-    if wants_triton(triton, q_NHD):
+    if triton_wanted(triton, q_NHD):
         from kvedu.kernels.quantized_attention_triton import plan_quantized_attention
 
         out_NHD = q_NHD.new_empty((N, H, D))

@@ -16,7 +16,7 @@ from torch import Tensor
 from kvedu.errors import CacheError
 from kvedu.kernels import native
 from kvedu.kernels.codes import Coded, Format, decode, empty, encode
-from kvedu.kernels.launch import wants_triton
+from kvedu.kernels.launch import triton_wanted
 
 KINDS = {"int": 0, "e4m3": 1, "e5m2": 2}
 SCALES = {torch.float16: 1, torch.bfloat16: 2, torch.float32: 4}
@@ -115,7 +115,7 @@ def quantized_write(
     if not len(units_M3):
         return
     fresh_NKD, tails = exact
-    if wants_triton(triton, fresh_NKD):
+    if triton_wanted(triton, fresh_NKD):
         from kvedu.kernels.quantized_attention_triton import refusal
 
         if triton or refusal(pages, fresh_NKD) is None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kvedu.kernels import native
-from kvedu.kernels.launch import wants_triton
+from kvedu.kernels.launch import triton_wanted
 from kvedu.units import Cost
 
 
@@ -27,7 +27,7 @@ def rmsnorm(
     ``triton`` and ``block`` as in ``add_rmsnorm``.
     """
     M = x.shape[-1]
-    if not _graded(x, weight_M) and wants_triton(triton, x):
+    if not _graded(x, weight_M) and triton_wanted(triton, x):
         return _by_triton(x.reshape(-1, M), None, weight_M, eps, block)[0].view(x.shape)
     if x.device.type != "cpu":
         return torch.nn.functional.rms_norm(x, (M,), weight_M, eps)
@@ -57,7 +57,7 @@ def add_rmsnorm(
     stored and read. ``triton``: as everywhere (None: on a GPU). ``block``: elements of a tile, a power of two; rows that
     are longer are read twice.
     """
-    if not _graded(x_NM, residual_NM, weight_M) and wants_triton(triton, x_NM):
+    if not _graded(x_NM, residual_NM, weight_M) and triton_wanted(triton, x_NM):
         return _by_triton(x_NM, residual_NM, weight_M, eps, block)
     total_NM = x_NM + residual_NM
     return rmsnorm(total_NM, weight_M, eps, triton=False), total_NM

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvedu.kernels.launch import wants_triton
+from kvedu.kernels.launch import triton_wanted
 from kvedu.kernels.paged_attention import paged_write
 from kvedu.kernels.rope import rotate
 from kvedu.units import Cost
@@ -44,7 +44,7 @@ def rope_write(
     >>> rope_write(x, x, 3 * x, cos, sin, k_PCKD, v_PCKD, torch.tensor([6])).tolist(), v_PCKD[1, 2].tolist()
     ([[[1.0, 1.0]]], [[3.0, 3.0]])
     """
-    if not wants_triton(triton, q_NHD):
+    if not triton_wanted(triton, q_NHD):
         cos, sin = (x.to(q_NHD.dtype) for x in (cos, sin))
         return rope_write_reference(q_NHD, k_NKD, v_NKD, cos, sin, k_PCKD, v_PCKD, slots_N)
     from kvedu.kernels.rope_write_triton import plan_rope_write

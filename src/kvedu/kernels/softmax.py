@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvedu.kernels.launch import check_rows, wants_triton
+from kvedu.kernels.launch import check_rows, triton_wanted
 from kvedu.units import Cost
 
 
@@ -28,7 +28,7 @@ def softmax(x_NV: Tensor, *, triton: bool | None = None, block: int | None = Non
     >>> softmax(torch.tensor([[0.0, 0.0, -torch.inf]])).tolist()
     [[0.5, 0.5, 0.0]]
     """
-    if not wants_triton(triton, x_NV):
+    if not triton_wanted(triton, x_NV):
         return torch.softmax(x_NV, -1)
     from kvedu.kernels.softmax_triton import plan_softmax
 
@@ -54,7 +54,7 @@ def merge(
     parts_NHSD: Tensor, logs_NHS: Tensor, dtype: torch.dtype = torch.float32, *, triton: bool | None = None
 ) -> Tensor:
     """``merge_reference`` as one kernel on a GPU; result in ``dtype``."""
-    if not wants_triton(triton, parts_NHSD):
+    if not triton_wanted(triton, parts_NHSD):
         return merge_reference(parts_NHSD, logs_NHS).to(dtype)
     from kvedu.kernels.softmax_triton import plan_merge
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvedu.kernels.launch import check_rows, wants_triton
+from kvedu.kernels.launch import check_rows, triton_wanted
 from kvedu.units import Cost
 
 
@@ -25,7 +25,7 @@ def swiglu(gate_up_NF: Tensor, *, triton: bool | None = None, block: int | None 
     >>> swiglu(torch.tensor([[0.0, 2.0, 5.0, 3.0]])).tolist()
     [[0.0, 5.284782409667969]]
     """
-    if not wants_triton(triton, gate_up_NF):
+    if not triton_wanted(triton, gate_up_NF):
         gate_NF, up_NF = gate_up_NF.chunk(2, dim=-1)
         return torch.nn.functional.silu(gate_NF) * up_NF
     from kvedu.kernels.swiglu_triton import plan_swiglu
