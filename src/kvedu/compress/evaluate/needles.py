@@ -18,7 +18,7 @@ THINGS = (
     "museum", "island", "temple", "factory", "school", "theater", "airport", "mountain", "village", "hospital", "palace", "stable",
     "cellar", "office", "chapel", "prison", "bakery", "tunnel", "valley", "orchard",
 )  # fmt: skip
-"""What has a code: common words, each one token of most vocabularies."""
+"""What has a code: common words, one token each in SmolLM2's vocabulary or two."""
 
 
 def needle_quizzes(
