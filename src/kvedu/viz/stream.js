@@ -53,8 +53,8 @@
 
       // 1. What the newest token's query looks at where nothing is dropped.
       const top = 34, high = 84, y = d3.scaleLinear([0, 1], [top + high, top]);
-      tree.push(label(8, 14, "where the newest token looks, with a full cache", { "font-size": 11, weight: 600 }));
-      tree.push(label(8, 27, "blue: still held", { "font-size": 11, fill: color(0) }), label(104, 27, `red, dotted top: gone, ${Math.round(100 * gone)} % of it`, { "font-size": 11, fill: bad }));
+      tree.push(label(8, 14, "where the newest token would look", { "font-size": 11, weight: 600 }));
+      tree.push(label(8, 27, "blue: still held", { "font-size": 11, fill: color(0) }), label(104, 27, `red, dotted: gone, ${Math.round(100 * gone)} %`, { "font-size": 11, fill: bad }));
       for (const tick of [0, 0.5, 1]) tree.push(line(left, y(tick), right, y(tick), faint), label(left - 6, y(tick) + 4, `${100 * tick} %`, { "text-anchor": "end", "font-size": 10 }));
       for (const [p, weight] of attention) {
         const ok = inside(p), wide = Math.max(2.5, thin);
@@ -75,13 +75,13 @@
       tree.push(axisX(x, under, "token of the text", { ticks: width < 420 ? 4 : 7, format: (v) => `${v}` }));
 
       // 3. What it costs.
-      const cost = under + 72, tall = 92, span = d3.range(2 * data.chunk, T + 1, data.chunk);
+      const cost = under + 86, tall = 92, span = d3.range(2 * data.chunk, T + 1, data.chunk);
       const curve = (loss) => span.map((m) => [m, perplexity(loss, m, RECENT)]);
       const all = data.policies.flatMap((p) => curve(p.loss)).map(([, v]) => v).concat(curve(data.full).map(([, v]) => v));
       const v = d3.scaleLog([Math.min(...all), Math.max(...all)], [cost + tall, cost]);
       const draw = (points, stroke, dash) => path(points.map(([m, p], i) => `${i ? "L" : "M"}${x(m).toFixed(1)} ${v(p).toFixed(1)}`).join(""), stroke, { "stroke-dasharray": dash });
-      tree.push(label(8, cost - 22, `perplexity of the last ${RECENT} tokens`, { "font-size": 11, weight: 600 }));
-      tree.push(label(8, cost - 8, "full cache, dashed", { "font-size": 11 }), label(122, cost - 8, `${policy.name}, solid`, { "font-size": 11, fill: color(1) }));
+      tree.push(label(8, cost - 36, `perplexity of the last ${RECENT} tokens`, { "font-size": 11, weight: 600 }));
+      tree.push(label(8, cost - 22, "dashed: full cache", { "font-size": 11 }), label(8, cost - 8, `solid: ${policy.name}`, { "font-size": 11, fill: color(1) }));
       for (const tick of [3, 10, 30, 100, 300, 1000].filter((t) => t > v.domain()[0] && t < v.domain()[1]))
         tree.push(line(left, v(tick), right, v(tick), faint), label(left - 6, v(tick) + 4, String(tick), { "text-anchor": "end", "font-size": 10 }));
       tree.push(draw(curve(data.full), ink, "4 3"), draw(curve(policy.loss), color(1)));
