@@ -23,7 +23,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from kvedu.errors import KveduError
-from kvedu.viz.sources import HERE, RUNTIME, drawing_library, figure_script
+from kvedu.viz.sources import HERE, RUNTIME, SHARED, drawing_library, figure_script
 from kvedu.viz.still import page_html
 
 FOLDER = "figures"
@@ -50,7 +50,7 @@ class LiveFigure(SphinxDirective):
             html = page_html(name, data, alive=self.env.app.builder.name != "epub")
         except (KveduError, OSError, ValueError) as error:
             raise self.error(f"live-figure {name}: {error}") from None
-        for path in (figure_script(name), RUNTIME / "core.js", RUNTIME / "cost.js", HERE / f"{name}.py"):
+        for path in (figure_script(name), *(RUNTIME / f"{part}.js" for part in SHARED), HERE / f"{name}.py"):
             self.env.note_dependency(str(path))
         figure = nodes.figure(classes=["kvfig-frame"], kvfig=name)
         figure += nodes.raw("", html, format="html")
@@ -112,7 +112,7 @@ def add_scripts(app: Sphinx, page: str, template: str, context: dict[str, Any], 
     names = sorted({node["kvfig"] for node in doctree.findall(nodes.figure) if node.get("kvfig")})
     if names and app.builder.name != "epub":
         app.add_css_file(f"{FOLDER}/kvfig.css")
-        for script in ("d3", "core", "cost", *names, "mount", "page"):
+        for script in ("d3", *SHARED, *names, "mount", "page"):
             app.add_js_file(f"{FOLDER}/{script}.js", loading_method="defer")
 
 

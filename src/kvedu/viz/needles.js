@@ -39,7 +39,7 @@
         bottom + 40, cells,
         data.lengths.map((length, i) => label(left - 8, top + i * (high + 6) + high / 2 + 4, narrow ? count(length) : `${count(length)} tokens`, { "text-anchor": "end" })),
         data.depths.map((depth) => label(x(String(depth)) + x.bandwidth() / 2, top - 10, percent(depth), { "text-anchor": "middle" })),
-        label(left, bottom + 16, "depth of the needle: 0 % is the beginning of the text", {}),
+        label(left, bottom + 16, narrow ? "depth; 0 % is the beginning" : "depth of the needle: 0 % is the beginning of the text", {}),
       ];
     },
     say(state, data) {

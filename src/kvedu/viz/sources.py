@@ -12,6 +12,8 @@ from kvedu.errors import KveduError
 
 HERE = Path(__file__).resolve().parent
 RUNTIME = HERE / "runtime"
+SHARED = ("core", "cost", "replay")
+"""Files of ``runtime/`` that every figure may use, in the order in which they load."""
 D3 = HERE / "vendor" / "d3.js"
 
 
@@ -39,8 +41,8 @@ def drawing_library() -> Path:
 
 
 def joined(name: str | None, *endings: str) -> str:
-    """One script: D3, the core, the costs, the figure, then the named files of ``runtime/``."""
-    paths = [drawing_library(), RUNTIME / "core.js", RUNTIME / "cost.js"]
+    """One script: D3, what figures share, the figure, then the named files of ``runtime/``."""
+    paths = [drawing_library(), *(RUNTIME / f"{part}.js" for part in SHARED)]
     paths += [figure_script(name)] if name is not None else []
     paths += [RUNTIME / f"{ending}.js" for ending in endings]
     return "\n".join(path.read_text(encoding="utf-8") for path in paths)
