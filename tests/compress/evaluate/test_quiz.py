@@ -69,6 +69,16 @@ def test_right_is_what_greedy_decoding_says(model, name, aware):
     assert accuracy([got]) == 0.5
 
 
+def test_one_wrong_token_is_enough(model):
+    """A first token that is missed, and then what greedy decoding would say after it."""
+    first = (spoken(model, ConcatCache, [list(CONTEXT), [5]], 1)[0] + 1) % 97
+    then = spoken(model, ConcatCache, [list(CONTEXT), [5, first]], 1)[0]
+    ((got,),) = answer(model, [Quiz(CONTEXT, (Ask((5,), (first, then)),))], ConcatCache)
+    assert not got.right
+    ((got,),) = answer(model, [Quiz(CONTEXT, (Ask((5, first), (then,)),))], ConcatCache)
+    assert got.right
+
+
 def test_a_window_forgets_the_context(model):
     """The same cue after two contexts that differ before the window: a full cache answers differently, a narrow one cannot."""
     other = tuple(random_ids(3, seed=2)) + CONTEXT[3:]
