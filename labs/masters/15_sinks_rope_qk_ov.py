@@ -400,7 +400,7 @@ print(f"layer {layer}, KV head {(kv_head + 1) % config.K}, values spoiled: {repe
 # %% [markdown]
 # ## Challenge · As harmless as possible (optional)
 #
-# **Outcome:** which caches a task can do without · **Difficulty:** ●●● · **Time:** open
+# **Outcome:** which caches a task can do without · **Difficulty:** ●●● · **Time:** 20 min
 #
 # The other way round: spoil the *values* of as many KV heads as you can, so that the model still foresees at least 60 % of the repeated tokens. Change `chosen` and run the cell again; the
 # board keeps your runs. What stands there is a start: the six with the lowest induction scores in the upper half of the layers. Take six from all layers in the same way and see what
