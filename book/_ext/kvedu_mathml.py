@@ -34,9 +34,8 @@ def visit_block(translator: Any, node: nodes.math_block) -> NoReturn:
 
 
 def choose(app: Sphinx) -> None:
-    """MathML where the book becomes an ePub."""
-    if app.builder.name == "epub":
-        app.config.html_math_renderer = "mathml"
+    """MathML where the book becomes an ePub, MathJax elsewhere: left alone, Sphinx takes whichever is not its own."""
+    app.config.html_math_renderer = "mathml" if app.builder.name == "epub" else "mathjax"
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -61,6 +61,13 @@ def test_the_epub_has_pictures_and_no_scripts(printed: Path) -> None:
     assert "kvfig-data" not in page and "kvq-data" not in page and "Later tokens bring their own queries" in page
 
 
+def test_formulas_are_mathml_in_the_epub_and_left_to_mathjax_on_the_page(printed: Path) -> None:
+    with zipfile.ZipFile(printed / "kvedu-book.epub") as bag:
+        assert "<msup>" in bag.read("book/intro.xhtml").decode()
+    page = (printed.parent / "html" / "book" / "intro.html").read_text("utf-8")
+    assert "<msup>" not in page and r"\(x^2\)" in page and "tex-svg-full.js" in page
+
+
 def test_the_zip_opens_from_the_disk(printed: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(printed / "kvedu-book-html.zip") as bag:
         bag.extractall(tmp_path)
