@@ -3,7 +3,7 @@
 import random
 
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engines import REUSE, assert_accounts, assert_all_came_back, engine_of, page_bytes, run_out
@@ -33,6 +33,7 @@ DEPTHS = {"full": Full, "measured": Measured, "rows are free": lambda: Measured(
     host_pages=st.sampled_from([None, 0, 4, 100]),
     chunk=st.sampled_from([None, 1, 3]),
 )
+@example(seed=15980, reuse="none", page_size=1, depths="full", host_pages=None, chunk=1)  # computed again, a token at a time: no decode
 def test_any_life_of_an_engine_that_guesses(seed, reuse, page_size, depths, host_pages, chunk):
     """Must hold 1: greedy texts are generate's; sampled ones that are not guessed too; those that are have their length."""
     model = tiny_model(tiny_config(L=1, eos_ids=(3, 4)), scale=0.15)

@@ -62,10 +62,11 @@ class Speculating:
         self._cut(plan, [work for asks in asked.values() for work in asks], token_budget - rows)
 
     def _wish(self, work: Work) -> Wish | None:
-        """Decodes only: at a prompt's end there is no text yet to guess on, and it may be about to fork."""
+        """Decodes only: at a prompt's end there is no text yet to guess on, and it may be about to fork; a text that is
+        computed again, be it a token at a time, has its next tokens already."""
         sequence, run = work.sequence, work.sequence.run
         limit = run.request.max_new_tokens - run.sampled - 1
-        if sequence.guesses is None or work.tokens > 1 or not run.sampled or limit < 1:
+        if sequence.guesses is None or work.tokens > 1 or not work.yields or not run.sampled or limit < 1:
             return None
         return Wish(sequence.guesses, limit if self.cache.undo is None else min(limit, self.cache.undo))
 

@@ -20,7 +20,7 @@
     pure: { mean, gridOf },
     controls: (data) => [
       { name: "method", label: "Cache", options: data.methods.map(({ name }) => [name, name]), value: data.methods[0].name },
-      { name: "budget", label: "Tokens kept", options: data.budgets.map((budget) => [budget, `${budget} %`]), value: data.budgets[data.budgets.length - 1] },
+      { name: "budget", label: "Tokens kept", values: [...data.budgets].reverse(), value: data.budgets[data.budgets.length - 1], say: (v) => `${v} %` },
       { name: "aware", label: "the question is known when tokens are let go", value: false },
     ],
     draw(state, data, { width, narrow }) {

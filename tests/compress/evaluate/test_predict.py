@@ -108,5 +108,5 @@ def test_what_cannot_be_scored_is_refused(model, ids, how, says):
 
 
 def test_make_must_make_a_cache(model):
-    with pytest.raises(RequestError, match="must return a cache, not type"):
+    with pytest.raises(RequestError, match="must return a cache, not ABCMeta"):
         losses_through(model, IDS, lambda config: NoCache)
