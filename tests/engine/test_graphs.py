@@ -5,7 +5,9 @@ import random
 import pytest
 import torch
 
+from kvedu.caches.kv_format import KVFormat
 from kvedu.caches.paged import PagedCache
+from kvedu.caches.paged_quantized import PagedQuantizedCache
 from kvedu.engine.graphs import Again, DecodeGraphs
 from kvedu.errors import CacheError
 from kvedu.kernels import native
@@ -74,6 +76,11 @@ def test_a_cache_without_a_spare_page_is_refused() -> None:
     cache, _ = filled(model, [5], spare=False)
     with pytest.raises(CacheError, match="spare=True"):
         DecodeGraphs(model, cache, record=Again)
+
+
+def test_pages_of_codes_have_no_spare_page() -> None:
+    with pytest.raises(CacheError, match="leave spare out"):
+        PagedQuantizedCache(tiny_config(), format=KVFormat.int8(group=8), n_pages=4, page_size=4, spare=True)
 
 
 def test_a_spare_page_is_one_page_more() -> None:

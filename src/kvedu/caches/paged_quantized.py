@@ -68,6 +68,8 @@ class PagedQuantizedCache(PagedCache):
                 f"a prefix is remembered as codes, and the {format.residual} tokens that its continuation would see as they came "
                 "are gone; use residual=0, or no reuse"
             )
+        if kwargs.get("spare"):
+            raise CacheError("pages of codes have no spare page, since steps over them are not recorded; leave spare out")
         self.format, self.fused, self.max_sequences = format, fused, max_sequences
         self.window_kept = format.tail + undo if format.tail else 0
         self.undo = undo if format.tail else None
