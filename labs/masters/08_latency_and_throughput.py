@@ -162,8 +162,8 @@ kvedu.check("lab08.goodput", goodput)
 # **Outcome:** the mean number of users inside, counted by the clock · **Difficulty:** ●●○ · **Time:** 15 min
 #
 # Write `mean_inside(trace)`: the number of requests in the system, arrived and not yet ended, averaged *over time* from the
-# first arrival to the last end. Count heads as the clock runs; do not use anybody's latency. Then the law can be put to
-# the test.
+# first arrival to the last end. A recording may stop while some are still inside: they count too, up to its last end. Count
+# heads as the clock runs; do not use anybody's latency. Then the law can be put to the test.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -204,8 +204,8 @@ rate_times_stay = len(times) / span_seconds(trace) * sum(t.latency_seconds for t
 print(f"counted over rate times stay: {mean_inside(trace) / rate_times_stay:.6f}")
 
 # %% [markdown] tags=["solution"]
-# It is no accident and needs no assumption. Both sides add up the same seconds that users spent inside: one moment by moment,
-# the other user by user.
+# It is no accident, and needs no more than that everybody has left when the clock stops. Both sides add up the same seconds that users spent inside: one
+# moment by moment, the other user by user. Where the recording stops earlier, those who are still inside have no latency yet, and only the heads count them.
 
 # %% [markdown]
 # ## Exercise 4 · Tune for 500 ms

@@ -105,6 +105,12 @@ def test_the_box_escapes_what_came() -> None:
     assert "<script>" not in box and "&lt;script&gt;" in box and "not yet" in box
 
 
+def test_the_box_shows_code_where_the_sentence_has_backquotes() -> None:
+    """No raw backquote, and what stands between two is escaped all the same."""
+    box = Verdict("lab02.x", False, "put `a < b` in place of `raise NotImplementedError(...)`; a lone ` stays")._repr_html_()
+    assert "<code>a &lt; b</code>" in box and "<code>raise NotImplementedError(...)</code>" in box and box.count("`") == 1
+
+
 def test_a_notebook_shows_a_box_once_and_one_line_of_the_exception() -> None:
     """In a real kernel: the verdict as text and HTML, and a traceback of one line; nothing new in the namespace (C005)."""
     import nbformat

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from html import escape
 
@@ -40,13 +41,22 @@ class Verdict:
     def _repr_html_(self) -> str:
         color = "#2e7d32" if self.passed else "#b26a00"
         rows = "".join(
-            f"<div>{f'<b>{escape(label)}:</b> ' if label else ''}{escape(text)}</div>" for label, text in self.rows()
+            f"<div>{f'<b>{escape(label)}:</b> ' if label else ''}{marked(text)}</div>" for label, text in self.rows()
         )
         return (
             f'<div role="status" style="border:1px solid {color};border-left-width:6px;border-radius:4px;'
             f'padding:.5em .8em;margin:.3em 0;max-width:60em;line-height:1.5">'
             f"<div><b>{escape(self.head)}</b></div>{rows}</div>"
         )
+
+
+def marked(text: str) -> str:
+    """A sentence as HTML, with code where it has backquotes.
+
+    >>> marked("write `x < 1` here")
+    'write <code>x &lt; 1</code> here'
+    """
+    return re.sub(r"`([^`\n]+)`", r"<code>\1</code>", escape(text))
 
 
 class NotYet(AssertionError):

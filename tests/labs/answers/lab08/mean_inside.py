@@ -56,3 +56,10 @@ def mean_inside(trace):
 def mean_inside(trace):
     came, went = [e.time for e in trace.of(Arrived)], [e.time for e in trace.of(Ended)]
     return float(max(sum(t <= now for t in came) - sum(t <= now for t in went) for now in came))
+
+
+# %% wrong: adds latencies
+# says: latencies are added up
+def mean_inside(trace):
+    times = timings(trace)
+    return sum(t.latency_seconds for t in times if t.latency_seconds is not None) / span_seconds(trace)
