@@ -28,6 +28,7 @@ _HOME = {
     "StreamingCache": "kvedu.caches.streaming",
     "EvictingCache": "kvedu.caches.evicting",
     "LatentCache": "kvedu.caches.latent",
+    "PagedLatentCache": "kvedu.caches.paged_latent",
     "LowRankCache": "kvedu.caches.low_rank",
     "OffloadedCache": "kvedu.caches.offloaded",
     "HashReuse": "kvedu.caches.prefix_hash",

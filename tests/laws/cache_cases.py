@@ -18,6 +18,7 @@ from kvedu.caches.none import NoCache
 from kvedu.caches.offloaded import OffloadedCache
 from kvedu.caches.kv_format import KVFormat
 from kvedu.caches.paged import PagedCache
+from kvedu.caches.paged_latent import PagedLatentCache
 from kvedu.caches.paged_quantized import PagedQuantizedCache
 from kvedu.caches.quantized import QuantizedCache
 from kvedu.caches.scores import expected_attention, h2o, random, snapkv
@@ -56,6 +57,7 @@ CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
     ),
     "fp8": lambda config: QuantizedCache(config, keys=float8("e4m3"), values=float8("e5m2", group=2, along="tokens")),
     "latent": lambda config: LatentCache(with_latents(config)),
+    "paged latents": lambda config: PagedLatentCache(with_latents(config), n_pages=96, page_size=4),
     "latents in a window": lambda config: WindowCache(with_latents(config), window=3, sinks=2),
     "latents, streaming": lambda config: StreamingCache(with_latents(config), window=3, sinks=2),
     "offloaded": lambda config: OffloadedCache(config, max_sequences=6, max_length=64),

@@ -16,6 +16,20 @@ from kvedu.config import ModelConfig
 from kvedu.errors import CacheError
 
 
+def check_absorbed(config: ModelConfig) -> None:
+    """Refuse a model whose cache would not hold latents: one without them, or one that is loaded written out."""
+    if config.latent is None:
+        raise CacheError(
+            f"a latent cache is for multi-head latent attention, and this is {config.attention_kind}; use ConcatCache, or "
+            "LowRankCache with a latent found by compress.latent_from_gqa"
+        )
+    if not config.latent.absorbed:
+        raise CacheError(
+            "this model's latent attention is written out: it caches keys and values of every head. Load it with "
+            "config.with_absorbed(True), or use ConcatCache"
+        )
+
+
 class LatentCache(Cache):
     """Vectors ``[S, 1, R + Z]`` of each (sequence, layer); values are read out of them, not stored.
 
@@ -30,16 +44,7 @@ class LatentCache(Cache):
     any_value_width = True
 
     def __init__(self, config: ModelConfig, **kwargs) -> None:
-        if config.latent is None:
-            raise CacheError(
-                f"a latent cache is for multi-head latent attention, and this is {config.attention_kind}; use ConcatCache, or "
-                "LowRankCache with a latent found by compress.latent_from_gqa"
-            )
-        if not config.latent.absorbed:
-            raise CacheError(
-                "this model's latent attention is written out: it caches keys and values of every head. Load it with "
-                "config.with_absorbed(True), or use ConcatCache"
-            )
+        check_absorbed(config)
         super().__init__(config, **kwargs)
         self.rope_width = config.latent.rope_width
         self._vectors: dict[tuple[int, int], Tensor] = {}

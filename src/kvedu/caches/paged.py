@@ -46,7 +46,7 @@ class PagedView(View):
 
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         window, k_PCKD, v_PCKD = self.window(layer), self.cache.k[layer], self.cache.v[layer]
-        if self.layouts.fits and takes(q_NHD, k_PCKD):
+        if self.layouts.fits and k_PCKD.shape == v_PCKD.shape and takes(q_NHD, k_PCKD):
             return paged_attention(q_NHD, k_PCKD, v_PCKD, self.layouts(window), window)
         outs = []
         for row, pages in zip(self.rows, self.pages):
@@ -82,10 +82,12 @@ class PagedCache(Cache):
 
     def _make_pages(self) -> None:
         """Memory for all pages."""
+        self.k, self.v = self._zeros(), self._zeros()
+
+    def _zeros(self) -> list[Tensor]:
+        """A tensor of pages for each layer."""
         shape = (self.n_blocks + (self.spare_page is not None), self.page_size, self.config.K, self.config.D)
-        self.k, self.v = (
-            [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(self.n_layers)] for _ in "kv"
-        )
+        return [torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(self.n_layers)]
 
     @staticmethod
     def pages_within(config: ModelConfig, budget_bytes: int, page_size: int = 16, dtype: torch.dtype = torch.float32) -> int:

@@ -7,6 +7,7 @@ from typing import Callable
 from kvedu.caches.blocks import Reuse
 from kvedu.caches.kv_format import KVFormat
 from kvedu.caches.paged import PagedCache
+from kvedu.caches.paged_latent import PagedLatentCache
 from kvedu.caches.paged_quantized import PagedQuantizedCache
 from kvedu.model.transformer import Transformer
 
@@ -26,5 +27,6 @@ def paged_cache_for(
         return PagedQuantizedCache.within(
             config, cache_bytes, kv_format, page_size=page_size, reuse=policy, max_sequences=max_running, **where
         )
-    n_pages = PagedCache.pages_within(config, cache_bytes, page_size, model.dtype)
-    return PagedCache(config, n_pages=n_pages, page_size=page_size, reuse=policy, **where)
+    kind = PagedLatentCache if config.latent is not None and config.latent.absorbed else PagedCache
+    n_pages = kind.pages_within(config, cache_bytes, page_size, model.dtype)
+    return kind(config, n_pages=n_pages, page_size=page_size, reuse=policy, **where)
