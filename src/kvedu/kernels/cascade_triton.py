@@ -8,8 +8,9 @@ from torch import Tensor
 from kvedu.kernels.cascade import SharedPrefix
 from kvedu.kernels.launch import Chip, Launch
 from kvedu.kernels.paged_attention import PagedLayout
-from kvedu.kernels.paged_attention_triton import blocks_for, plan_attention, splits_for
+from kvedu.kernels.paged_attention_triton import plan_attention
 from kvedu.kernels.softmax_triton import plan_merge
+from kvedu.kernels.splits import blocks_for, splits_for
 
 
 def plan_cascade(

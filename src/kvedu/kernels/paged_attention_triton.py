@@ -11,7 +11,6 @@ sum, and ``softmax_triton.merge`` puts them together (flash-decoding, Dao et al.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from kvedu.kernels.launch import LOG2E, Chip, KernelError, Launch, check_rows, check_whole, power_of_two
 from kvedu.kernels.softmax_triton import plan_merge
+from kvedu.kernels.splits import blocks_for, shared_bytes, splits_for
 from kvedu.kernels.tiles_triton import find_rows, log_sum, online
 
 
@@ -175,33 +175,6 @@ def attend(q, k, v, out, lse, tables, rows, family, q_n, q_h, k_p, k_c, k_k, v_p
     tl.store(to, acc.to(out.dtype.element_ty), mask=valid[:, None] & (dv < DV)[None, :])
     if PARTIAL:
         tl.store(lse + at_row * lse_n + at_head * lse_h + split, log_sum(m, l), mask=valid)
-
-
-def blocks_for(chip: Chip, rows: float, G: int, D: int, itemsize: int) -> dict[str, int]:
-    """Block sizes by rule: rows of a block by how many there are, tiles by what shared memory and registers hold."""
-    wide, exact, old = power_of_two(D) > 128, itemsize == 4, chip.capability == 75
-    most = 16 if exact and wide or old else 32 if exact or wide else 128 if chip.capability >= 90 else 64
-    least = 1 if old else 16  # rows of a tensor core's tile; 7.5 has none that Triton uses, and wastes none
-    block_m = max(least, power_of_two(G), min(most, power_of_two(math.ceil(rows))))
-    block_s = 16 if exact else 32 if wide or old else 64
-    if block_m <= 32 and not exact and not old:
-        block_s = 128 if power_of_two(D) <= 64 else 64
-    elif D > 64 and 0 < chip.capability < 90:  # without wgmma both operands and the result live in registers
-        block_s = min(block_s, 32)
-    stages = chip.stages  # with block tables: a page's number, its rows, the product
-    while stages > 1 and shared_bytes(D, D, itemsize, block_m, block_s, stages - 1) > chip.shared:
-        stages -= 1
-    return {"block_m": block_m, "block_s": block_s, "warps": 8 if block_m >= 128 and D > 64 else 4, "stages": stages}
-
-
-def splits_for(chip: Chip, programs: int, keys: int, block_s: int) -> int:
-    """Splits that fill the chip: four programs a multiprocessor, none with less than four tiles of keys."""
-    return max(1, min(-(-4 * chip.processors // max(programs, 1)), keys // (4 * block_s), 128))
-
-
-def shared_bytes(D: int, DV: int, itemsize: int, block_m: int, block_s: int, stages: int) -> int:
-    """Shared memory of a program, in bytes: its queries, and tiles of K and V in ``stages`` buffers."""
-    return itemsize * (block_m * power_of_two(D) + max(stages, 1) * block_s * (power_of_two(D) + power_of_two(DV)))
 
 
 def plan_attention(

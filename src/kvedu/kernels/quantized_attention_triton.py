@@ -17,9 +17,9 @@ from torch import Tensor
 
 from kvedu.kernels.codes_triton import numbers_of, unpacked
 from kvedu.kernels.launch import LOG2E, Chip, KernelError, Launch, check_rows, check_whole, power_of_two
-from kvedu.kernels.paged_attention_triton import blocks_for, splits_for
 from kvedu.kernels.quantized_pages import KINDS, CodedPages, Exact
 from kvedu.kernels.softmax_triton import plan_merge
+from kvedu.kernels.splits import blocks_for, splits_for
 from kvedu.kernels.tiles_triton import find_rows, log_sum, online
 
 

@@ -1,0 +1,48 @@
+"""Block sizes and splits of the attention kernels, by rule: plain numbers, so that plans, figures and tests ask one function."""
+
+from __future__ import annotations
+
+import math
+
+from kvedu.kernels.launch import Chip, power_of_two
+
+
+def blocks_for(chip: Chip, rows: float, G: int, D: int, itemsize: int) -> dict[str, int]:
+    """Block sizes by rule: rows of a block by how many there are, tiles by what shared memory and registers hold."""
+    wide, exact, old = power_of_two(D) > 128, itemsize == 4, chip.capability == 75
+    most = 16 if exact and wide or old else 32 if exact or wide else 128 if chip.capability >= 90 else 64
+    least = 1 if old else 16  # rows of a tensor core's tile; 7.5 has none that Triton uses, and wastes none
+    block_m = max(least, power_of_two(G), min(most, power_of_two(math.ceil(rows))))
+    block_s = 16 if exact else 32 if wide or old else 64
+    if block_m <= 32 and not exact and not old:
+        block_s = 128 if power_of_two(D) <= 64 else 64
+    elif D > 64 and 0 < chip.capability < 90:  # without wgmma both operands and the result live in registers
+        block_s = min(block_s, 32)
+    stages = chip.stages  # with block tables: a page's number, its rows, the product
+    while stages > 1 and shared_bytes(D, D, itemsize, block_m, block_s, stages - 1) > chip.shared:
+        stages -= 1
+    return {"block_m": block_m, "block_s": block_s, "warps": 8 if block_m >= 128 and D > 64 else 4, "stages": stages}
+
+
+def splits_for(chip: Chip, programs: int, keys: int, block_s: int) -> int:
+    """Splits that fill the chip: four programs a multiprocessor, none with less than four tiles of keys.
+
+    >>> splits_for(Chip.known(90), programs=8, keys=32_768, block_s=64), splits_for(Chip.known(90), 512, 32_768, 64)
+    (66, 2)
+    """
+    return max(1, min(-(-4 * chip.processors // max(programs, 1)), keys // (4 * block_s), 128))
+
+
+def keys_of_splits(keys: int, splits: int, block_s: int) -> list[int]:
+    """Keys of each split: whole tiles, equal shares rounded up, so that the last ones may be short or empty.
+
+    >>> keys_of_splits(300, 4, 64)
+    [128, 128, 44, 0]
+    """
+    share = -(-(-(-keys // splits)) // block_s) * block_s
+    return [max(0, min(share, keys - split * share)) for split in range(splits)]
+
+
+def shared_bytes(D: int, DV: int, itemsize: int, block_m: int, block_s: int, stages: int) -> int:
+    """Shared memory of a program, in bytes: its queries, and tiles of K and V in ``stages`` buffers."""
+    return itemsize * (block_m * power_of_two(D) + max(stages, 1) * block_s * (power_of_two(D) + power_of_two(DV)))
