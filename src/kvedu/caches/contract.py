@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Iterator, Mapping, Sequence
 
 import torch
@@ -26,6 +27,7 @@ from kvedu.config import ModelConfig
 from kvedu.errors import CacheError
 from kvedu.kernels.attention import attention_reference
 from kvedu.kernels.rope import cos_sin, rotate, rotate_pair, rotates_pair
+from kvedu.kernels.transfer import move, put
 
 
 class View:
@@ -37,14 +39,18 @@ class View:
     def __init__(self, cache: Cache, rows: tuple[Row, ...]) -> None:
         self.cache, self.rows = cache, rows
         self.appended: set[int] = set()
-        self.positions = torch.tensor([p for row in rows for p in row.new], device=cache.device)
         self._turn: tuple[Tensor, Tensor] | None = None
         self._visible: dict[tuple[int, int | None], Tensor] = {}
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """Positions of the new tokens, int64 ``[N]``."""
+        return put([p for row in self.rows for p in row.new], self.cache.device)
 
     @property
     def last_rows(self) -> Tensor:
         """Index ``[B]`` of each sequence's last new token: the rows whose logits choose its next token."""
-        return torch.tensor([row.first + row.count - 1 for row in self.rows], device=self.cache.device)
+        return put([row.first + row.count - 1 for row in self.rows], self.cache.device)
 
     def rotate(self, q_NHD: Tensor, k_NKD: Tensor) -> tuple[Tensor, Tensor]:
         """Turn new queries and keys to their positions (``kernels/rope``); the angles are computed once a step."""
@@ -97,7 +103,7 @@ class View:
     def visible(self, row: Row, window: int | None) -> Tensor:
         """Boolean ``[T, S]`` of a row (see ``Row.visible``), made once a step and on the cache's device."""
         if (row.seq, window) not in self._visible:
-            self._visible[row.seq, window] = row.visible(window).to(self.cache.device)
+            self._visible[row.seq, window] = move(row.visible(window), self.cache.device)
         return self._visible[row.seq, window]
 
     def gather(self, layer: int, seq: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -109,7 +115,7 @@ class View:
         if row is None:
             raise CacheError(f"sequence {seq} is not in this step; it has {[row.seq for row in self.rows]}")
         length = row.total if layer in self.appended else row.start
-        return *self.cache._read(layer, seq, length), torch.tensor(row.positions[:length], device=self.cache.device)
+        return *self.cache._read(layer, seq, length), put(row.positions[:length], self.cache.device)
 
 
 class Cache(ABC):

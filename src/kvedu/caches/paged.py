@@ -24,6 +24,7 @@ from kvedu.config import ModelConfig
 from kvedu.errors import CacheError, CacheFull
 from kvedu.kernels.attention import attention_grouped
 from kvedu.kernels.paged_attention import paged_attention, paged_write, takes
+from kvedu.kernels.transfer import put
 
 
 class PagedView(View):
@@ -35,9 +36,13 @@ class PagedView(View):
 
     def __init__(self, cache: PagedCache, rows: tuple[Row, ...]) -> None:
         super().__init__(cache, rows)
-        slots = [slot for row in rows for slot in cache.tables.slots(row.seq, row.start, row.total)]
-        self.slot_mapping = torch.tensor(slots, device=cache.device)
         self.layouts = Layouts(rows, [cache.tables.tables[row.seq] for row in rows], cache.device)
+
+    @cached_property
+    def slot_mapping(self) -> Tensor:
+        """Where each new token goes, int64 ``[N]``: ``page * C + offset``."""
+        slots = [slot for row in self.rows for slot in self.cache.tables.slots(row.seq, row.start, row.total)]
+        return put(slots, self.cache.device)
 
     @cached_property
     def pages(self) -> list[int | Tensor]:
@@ -192,7 +197,7 @@ class PagedCache(Cache):
 
     def _copy(self, copies: Sequence[tuple[int, int]]) -> None:
         if copies:
-            old, new = (torch.tensor(ids, device=self.device) for ids in zip(*copies))
+            old, new = (put(ids, self.device) for ids in zip(*copies))
             for x in self.page_tensors:
                 x[new] = x[old]
 
@@ -208,7 +213,7 @@ class PagedCache(Cache):
         table = self.tables.tables[seq][: self.tables.blocks_for(length)]
         if table == list(range(table[0], table[0] + len(table))) if table else True:
             return table[0] if table else 0
-        return torch.tensor(table, device=self.device)
+        return put(table, self.device)
 
     def _dense(self, x_PCKD: Tensor, pages: int | Tensor, length: int) -> Tensor:
         """A sequence's rows ``[S, K, D]``: a view of the pool, or a copy of its pages."""
@@ -222,11 +227,11 @@ class PagedCache(Cache):
     def _compact(self, seq: int, indices: list[int]) -> None:
         start = next((i for i, index in enumerate(indices) if i != index), len(indices))
         places = [slot for i in indices[start:] for slot in self.tables.slots(seq, i, i + 1)]
-        old = torch.tensor(places, dtype=torch.long, device=self.device)
+        old = put(places, self.device)
         moved = [(k.flatten(0, 1)[old], v.flatten(0, 1)[old]) for k, v in zip(self.k, self.v) if places]
         self.tables.shrink(seq, start)
         if places:
             self._copy(self.tables.reserve({seq: (start, len(places))}))
-            slots = torch.tensor(self.tables.slots(seq, start, len(indices)), device=self.device)
+            slots = put(self.tables.slots(seq, start, len(indices)), self.device)
             for layer, pair in enumerate(moved):
                 paged_write(*pair, self.k[layer], self.v[layer], slots)

@@ -28,6 +28,7 @@ from kvedu.config import ModelConfig
 from kvedu.errors import CacheError, CacheFull
 from kvedu.kernels.hadamard import hadamard
 from kvedu.kernels.quantized_pages import CodedPages, Exact, quantized_write
+from kvedu.kernels.transfer import put
 
 Rows = list[tuple[Tensor, Tensor]]
 """Keys and values of some tokens as they came, a pair for each layer."""
@@ -205,11 +206,11 @@ class PagedQuantizedCache(PagedCache):
     def _take_in(self, seq: int, start: int, layers: Rows) -> None:
         """Tokens that wait as they came join a sequence of ``start`` tokens: codes, and tail."""
         total = start + len(layers[0][0]) if layers else start
-        rows_B4 = torch.tensor([[0, total - start, start, self.slot(seq)]], device=self.device)
+        rows_B4 = put([[0, total - start, start, self.slot(seq)]], self.device)
         units = [self.units(side, self.tables.tables[seq], 0, start, total) for side in (0, 1)]
         for layer, pair in enumerate(layers):
             for pages, fresh, tails, unit in zip(self.pages[layer], pair, self.tails[layer], units):
-                quantized_write(pages, Exact(fresh, tails), rows_B4, torch.tensor(unit, dtype=torch.long, device=self.device).view(-1, 3))
+                quantized_write(pages, Exact(fresh, tails), rows_B4, put(unit, self.device).view(-1, 3))
         self.tails.keep(dict(enumerate(layers)), [(seq, 0, start, total)])
 
     # -- what a sequence holds --------------------------------------------------------------------
@@ -277,11 +278,11 @@ class PagedQuantizedCache(PagedCache):
     def _move(self, seq: int, indices: list[int]) -> None:
         """Codes of single tokens to their new places."""
         first = next(i for i, index in enumerate(indices) if i != index)
-        old = torch.tensor([slot for i in indices[first:] for slot in self.tables.slots(seq, i, i + 1)], device=self.device)
+        old = put([slot for i in indices[first:] for slot in self.tables.slots(seq, i, i + 1)], self.device)
         moved = [x.flatten(0, 1)[old] for x in self.page_tensors]
         self.tables.shrink(seq, first)
         self._copy(self.tables.reserve({seq: (first, len(old))}))
-        new = torch.tensor(self.tables.slots(seq, first, len(indices)), device=self.device)
+        new = put(self.tables.slots(seq, first, len(indices)), self.device)
         for x, rows in zip(self.page_tensors, moved):
             x.flatten(0, 1)[new] = rows
 

@@ -12,6 +12,7 @@ from kvedu.caches.layout import Row
 from kvedu.kernels.attention import attention_grouped, attention_reference
 from kvedu.kernels.quantized_attention import QuantizedLayout, quantized_attention, takes
 from kvedu.kernels.quantized_pages import Exact
+from kvedu.kernels.transfer import move, put
 
 if TYPE_CHECKING:
     from kvedu.caches.paged_quantized import PagedQuantizedCache
@@ -31,8 +32,8 @@ class QuantizedPagedView(View):
         tables = [cache.tables.tables[row.seq] for row in rows]
         longest = max(map(len, tables))
         self.layout = QuantizedLayout(
-            torch.tensor([[*table, *[0] * (longest - len(table))] for table in tables], dtype=torch.int32, device=cache.device),
-            torch.tensor([[row.first, row.count, row.start, cache.slot(row.seq)] for row in rows], device=cache.device),
+            put([[*table, *[0] * (longest - len(table))] for table in tables], cache.device, torch.int32),
+            put([[row.first, row.count, row.start, cache.slot(row.seq)] for row in rows], cache.device),
             cache.format.residual,
             cache.format.unit,
         )
@@ -45,7 +46,7 @@ class QuantizedPagedView(View):
                 if row.parents is None
                 for unit in cache.units(side, table, i, row.start, row.total)
             ]
-            self.units.append(torch.tensor(units, dtype=torch.long, device=cache.device).view(-1, 3))
+            self.units.append(put(units, cache.device).view(-1, 3))
         self.fresh: dict[int, tuple[Tensor, Tensor]] = {}
         """Keys and values of the step as they came (turned), by layer; those of earlier layers only where they are needed."""
         self.plain = all(row.plain for row in rows)
@@ -95,7 +96,7 @@ class QuantizedPagedView(View):
         for side, late_TKD in enumerate(x[row.rows] for x in self.fresh[layer]):
             codes = cache.as_codes(layer, side, row.seq, stop, written, late_TKD)
             sides.append(torch.cat((codes, cache.as_they_came(layer, side, row.seq, least, row.start, late_TKD))))
-        seen_TS, as_code_TS = self.visible(row, self.window(layer)), as_code_TS.to(cache.device)
+        seen_TS, as_code_TS = self.visible(row, self.window(layer)), move(as_code_TS, cache.device)
         visible = torch.cat(((seen_TS & as_code_TS)[:, :stop], (seen_TS & ~as_code_TS)[:, least:]), dim=1)
         return sides[0], sides[1], visible
 
@@ -111,7 +112,7 @@ class QuantizedPagedView(View):
             codes = cache.as_codes(layer, side, seq, border, row.start if tree else row.total, late_TKD)
             x_SKD = torch.cat((codes, cache.as_they_came(layer, side, seq, border, row.start, late_TKD)))
             sides.append(cache.turned(x_SKD, side))
-        return sides[0], sides[1], torch.tensor(row.positions, device=cache.device)
+        return sides[0], sides[1], put(row.positions, cache.device)
 
 
 def _attention(q_THD: Tensor, k_SKD: Tensor, v_SKD: Tensor, visible_TS: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kvedu.errors import CacheFull
 from kvedu.kernels.paged_attention import paged_write
+from kvedu.kernels.transfer import put
 
 Part = tuple[int, int, int, int]
 """New tokens of one sequence: its id, their first row, tokens before them, tokens with them."""
@@ -75,7 +76,7 @@ class Tails:
             rows += [first + t - start for t in recent]
             places += [self._slots[seq] * W + t % W for t in recent]
             self.exact_from[seq] = max(self.exact_from[seq], total - W)
-        index, slots = (torch.tensor(x, device=self._pairs[0][0].device) for x in (rows, places))
+        index, slots = (put(x, self._pairs[0][0].device) for x in (rows, places))
         for layer, pair in enumerate(self._pairs):
             k_NKD, v_NKD = fresh[layer]
             if len(rows) < len(k_NKD):

@@ -21,6 +21,7 @@ from kvedu.kernels import native
 from kvedu.kernels.attention import attention_reference, cost, visible_causal
 from kvedu.kernels.family import family, visible_in_family
 from kvedu.kernels.launch import chip_of, triton_wanted
+from kvedu.kernels.transfer import move
 
 __all__ = ["PagedLayout", "cost", "paged_attention", "paged_attention_reference", "paged_write", "takes"]
 
@@ -56,8 +57,8 @@ class PagedLayout:
 
     def to(self, device: torch.device | str) -> PagedLayout:
         """The same layout on the device of the pages, where a kernel reads it; the host does not wait for the copy."""
-        move = (None if x is None else x.to(device, non_blocking=True) for x in (self.tables, self.rows, self.family))
-        return PagedLayout(*move)
+        where = torch.device(device)
+        return PagedLayout(*(None if x is None else move(x, where) for x in (self.tables, self.rows, self.family)))
 
 
 def paged_attention_reference(

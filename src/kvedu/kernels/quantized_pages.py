@@ -17,6 +17,7 @@ from kvedu.errors import CacheError
 from kvedu.kernels import native
 from kvedu.kernels.codes import Coded, Format, decode, empty, encode
 from kvedu.kernels.launch import triton_wanted
+from kvedu.kernels.transfer import put
 
 KINDS = {"int": 0, "e4m3": 1, "e5m2": 2}
 SCALES = {torch.float16: 1, torch.bfloat16: 2, torch.float32: 4}
@@ -80,7 +81,7 @@ class CodedPages:
     def read(self, table: Sequence[int], tokens: int, dtype: torch.dtype) -> Tensor:
         """The first ``tokens`` of a sequence, as numbers ``[tokens, K, length]``; whole units that were written."""
         units = [self.unit_at(table, t) for t in range(0, tokens, self.format.step)]
-        index = torch.tensor(units, dtype=torch.long, device=self.coded.codes.device)
+        index = put(units, self.coded.codes.device)
         coded = Coded(*(None if x is None else x.flatten(0, 1)[index] for x in self.coded))
         return decode(coded, self.format, self.length, dtype, self.apart)[:tokens]
 

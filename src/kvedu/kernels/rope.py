@@ -11,6 +11,7 @@ and in GGUF files of the Llama family.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -114,13 +115,28 @@ def cos_sin(rope: RopeConfig, positions_N: Tensor, dtype: torch.dtype, length: i
     dtype: bf16 cannot tell position 256 from 257. The sine carries the sign that
     ``rotate`` needs: negative in the first half, positive in the second.
     """
-    inv_freq, magnitude = inverse_frequencies(rope, length)
-    angles = positions_N.to(torch.float32)[:, None] * inv_freq.to(positions_N.device)
+    inv_freq, magnitude = _frequencies_on(positions_N.device, rope, length)
+    angles = positions_N.to(torch.float32)[:, None] * inv_freq
     cos, sin = angles.cos() * magnitude, angles.sin() * magnitude
     return (
         torch.cat((cos, cos), dim=-1)[:, None].to(dtype),
         torch.cat((-sin, sin), dim=-1)[:, None].to(dtype),
     )
+
+
+def _frequencies_on(device: torch.device, rope: RopeConfig, length: int) -> tuple[Tensor, float]:
+    """``inverse_frequencies`` where the positions are; only two formulas look at the length."""
+    if device.type == "cpu":
+        return inverse_frequencies(rope, length)
+    return _copied(device, rope, length if rope.switch_length is not None else 0)
+
+
+@functools.lru_cache(maxsize=256)
+def _copied(device: torch.device, rope: RopeConfig, length: int) -> tuple[Tensor, float]:
+    """Copied once: a step that copies them makes the host wait for the device, and cannot be recorded."""
+    with torch.inference_mode(False):  # it outlives the pass that first wants it
+        inv_freq, magnitude = inverse_frequencies(rope, length)
+        return inv_freq.to(device), magnitude
 
 
 def rotate(x_NHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
