@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import itertools
+import linecache
 import re
 from copy import copy
 from dataclasses import dataclass
@@ -49,6 +51,16 @@ def master_of(lab: str) -> Path:
     return path
 
 
+_count = itertools.count()
+
+
+def define(source: str, title: str, names: dict) -> None:
+    """Run source in a namespace, kept so that ``inspect`` finds it: Triton reads the source of a kernel, as a notebook's cells have it."""
+    file = f"<{title} {next(_count)}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    exec(compile(source, file, "exec"), names)
+
+
 @cache
 def lab_names(lab: str) -> dict:
     """The names of the solved lab: all its cells that are neither checks nor measurements nor prose, run once."""
@@ -56,7 +68,7 @@ def lab_names(lab: str) -> dict:
     with contextlib.redirect_stdout(io.StringIO()):
         for cell in jupytext.reads(master_of(lab).read_text("utf-8"), fmt="py:percent").cells:
             if cell.cell_type == "code" and not tags_of(cell) & {"check", "measure", "solution"}:
-                exec(compile(cell.source, f"{lab} master", "exec"), names)
+                define(cell.source, f"{lab} master", names)
     return names
 
 
@@ -68,7 +80,7 @@ def learner_name(name: str) -> str:
 def made(name: str, source: str) -> object:
     """The object that an answer's source defines, in a copy of the lab's names."""
     names = copy(lab_names(name.split(".")[0]))
-    exec(compile(source, f"answer to {name}", "exec"), names)
+    define(source, f"answer to {name}", names)
     return names[learner_name(name)]
 
 
