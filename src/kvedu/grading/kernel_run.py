@@ -24,6 +24,10 @@ class Twin:
 
     fill: Callable[..., None]
 
+    def __call__(self, **args: Any) -> None:
+        """Fill the result tensors."""
+        self.fill(**args)
+
 
 def hollow(x: Tensor, stretch: int = 2) -> Tensor:
     """The same values in memory with gaps of NaN (of -1 for whole numbers) around every row: no two rows side by side, the last axis dense."""
@@ -50,7 +54,7 @@ def run_kernel(
     args, constants = dict(args), dict(constants or {})
     counts: dict[str, Any] = dict.fromkeys(("asked", "read", "written", "flops"))
     if isinstance(kernel, Twin):
-        kernel.fill(**args, **constants)
+        kernel(**args, **constants)
         return {"left": tuple(args[name].clone() for name in results), **counts}
     _check_kernel(kernel, (*args, *constants))
     from kvedu.kernels.launch import interpreted
