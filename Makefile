@@ -8,6 +8,7 @@
 # make print   PDF, ePub, zipped HTML and the two-page cheat-sheet, into _build/print
 # make screenshots  pictures of every built page and figure, into _build/screenshots
 # make traces  run the real model for the figures that show a run (NAME=… for one)
+# make stored  after `make book`: keep the kernel pages' outputs for machines that have no Triton
 # make bench-peers   install what the benches compare with (vLLM's CPU build) in .venv-peers
 # make gpu     on a machine with a GPU: tests, kernels, the engine and labs on it (gpu-dry: the same script without one)
 # make rows    refresh stored rows that take too long for `make test`
@@ -25,7 +26,7 @@ unexport PIP_TARGET PIP_USER PIP_PREFIX PIP_ROOT PIP_REQUIRE_VIRTUALENV JUPYTER_
 export PYTHONNOUSERSITE := 1
 export JUPYTER_PREFER_ENV_PATH := 1
 
-.PHONY: help book test lab labs instructor serve bench traces print screenshots gpu gpu-dry rows clean distclean
+.PHONY: help book test lab labs instructor serve bench traces stored print screenshots gpu gpu-dry rows clean distclean
 .DEFAULT_GOAL := help
 
 help:
@@ -69,6 +70,9 @@ screenshots: $(READY)
 traces: $(READY)
 	@$(PYTHON) -m kvedu.fetch
 	@$(PYTHON) tools/make_traces.py $(NAME)
+
+stored: $(READY)
+	@$(PYTHON) tools/book_stored.py
 
 bench-peers:
 	@sh tools/make_peers.sh

@@ -9,6 +9,7 @@ from typing import Any
 
 import nbformat
 import yaml
+from book_stored import StoredError, fill, is_kernel_page, stored_file, triton_here
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from myst_nb.core.read import is_myst_markdown_notebook, read_myst_markdown_notebook
@@ -61,7 +62,7 @@ def execute_pages(root: Path, build: Path, key: str, cell_timeout: int) -> list[
         if _in_cache(cache, notebook):
             _, merged = cache.merge_match_into_notebook(notebook)
             print("unchanged", flush=True)
-        elif failure := _run(notebook, path, str(page), cell_timeout):
+        elif failure := _run(notebook, root, path, cell_timeout):
             failures.append(failure)
             _kept(root, executed, path).unlink(missing_ok=True)
             print("FAILED", flush=True)
@@ -110,7 +111,8 @@ def _in_cache(cache: Any, notebook: nbformat.NotebookNode) -> bool:
     return True
 
 
-def _run(notebook: nbformat.NotebookNode, path: Path, page: str, timeout: int) -> Failure | None:
+def _run(notebook: nbformat.NotebookNode, root: Path, path: Path, timeout: int) -> Failure | None:
+    """Execute a notebook in place; a kernel page without Triton gets its stored outputs."""
     current = 0
 
     def remember(cell: Any, cell_index: int) -> None:
@@ -126,7 +128,12 @@ def _run(notebook: nbformat.NotebookNode, path: Path, page: str, timeout: int) -
     )
     client.on_cell_start = remember
     try:
-        client.execute()
+        if is_kernel_page(notebook) and not triton_here():
+            fill(notebook, stored_file(root, path))
+        else:
+            client.execute()
+    except StoredError as error:
+        why = str(error)
     except CellTimeoutError:
         why = f"took longer than {timeout} s"
     except CellExecutionError as error:
@@ -136,4 +143,4 @@ def _run(notebook: nbformat.NotebookNode, path: Path, page: str, timeout: int) -
     else:
         return None
     number = sum(cell.cell_type == "code" for cell in notebook.cells[: current + 1])
-    return Failure(page, number, notebook.metadata.source_map[current] + 1, why)
+    return Failure(str(path.relative_to(root)), number, notebook.metadata.source_map[current] + 1, why)

@@ -15,7 +15,7 @@ def execution_key(root: Path, package: Path) -> str:
 
     That is the library, the stored rows, the data beside the chapters, the packages' versions and Python's.
     """
-    beside = (path for path in _files(root / "book") if path.suffix not in PAGE_ONLY and path.parent.name not in ("_ext", "questions"))
+    beside = (path for path in _files(root / "book") if path.suffix not in PAGE_ONLY and path.parent.name not in ("_ext", "questions", "stored"))
     library = (path for path in _files(package) if path.suffix not in (".js", ".css"))
     parts = [library, _files(root / "bench" / "results"), beside, [root / "constraints.txt"]]
     return _hash((path for part in parts for path in part), root, platform.python_version(), platform.machine())
