@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
@@ -85,7 +86,7 @@ class Number:
     @property
     def answer_text(self) -> str:
         """The answer for a reader without scripts."""
-        return f"{self.answer:,.6g} {self.unit}. {self.why}" if self.answer % 1 else f"{self.answer:,.0f} {self.unit}. {self.why}"
+        return f"{shown_number(self.answer)} {self.unit}. {self.why}"
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,23 @@ class Order:
     @property
     def answer_text(self) -> str:
         """The answer for a reader without scripts."""
-        return "; ".join(f"{at}. {step}" for at, step in enumerate(self.steps, 1)) + f". {self.why}"
+        return "; ".join(f"{at}. {step.rstrip('.')}" for at, step in enumerate(self.steps, 1)) + f". {self.why}"
 
 
 Question = Choice | Number | Order
+
+
+def shown_number(answer: float) -> str:
+    """Four digits where it is not whole, and never an exponent.
+
+    >>> shown_number(80.4967), shown_number(1.30), shown_number(57344)
+    ('80.5', '1.3', '57,344')
+    """
+    if not answer % 1:
+        return f"{answer:,.0f}"
+    digits = max(0, 3 - math.floor(math.log10(abs(answer))))
+    text = f"{answer:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if digits else text
 
 
 def mark(text: str) -> str:

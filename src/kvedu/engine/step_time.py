@@ -83,8 +83,9 @@ def blocks_beside_weights(
     left = usable * hw.memory - weight_bytes(config, dtype_bytes(dtype))
     blocks = int(left // (page_size * kv_bytes_per_token(config, dtype_bytes(dtype))))
     if blocks < 1:
+        found = f"only {left / 1e9:.2f} GB are left" if left > 0 else f"{-left / 1e9:.2f} GB are missing already"
         raise CacheFull(
-            f"{hw.name} has no room for one block of {page_size} tokens beside the weights; {left:.3g} bytes are left. "
+            f"{hw.name} has no room for one block of {page_size} tokens beside the weights; {found}. "
             "Try a smaller model, fewer bytes per element or a machine with more memory"
         )
     return blocks

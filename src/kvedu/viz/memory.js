@@ -61,7 +61,7 @@
     },
     say(state, data) {
       const { weights, cache, room, total, fits } = sizes(state, data);
-      const held = `${plural(state.batch, "sequence")} of ${count(state.context)} tokens need ${binary(cache)} of cache beside ${binary(weights)} of weights.`;
+      const held = `${plural(state.batch, "sequence")} of ${count(state.context)} tokens ${state.batch === 1 ? "needs" : "need"} ${binary(cache)} of cache beside ${binary(weights)} of weights.`;
       if (weights > room) return `Out of memory: the weights of ${state.model} alone exceed ${state.machine}. ${held}`;
       if (total > room) return `Out of memory by ${binary(total - room)}: ${held} ${plural(fits, "sequence")} would fit.`;
       return `It fits: ${held} Up to ${plural(fits, "sequence")} of this length would fit.`;
