@@ -94,6 +94,14 @@ def test_any_strides():
     law_equals_definition(run, make_scene(DECODE, 6, 2, 24, 8, stretch=2), None, **SMALL, splits=2)
 
 
+def test_tables_are_a_slice_of_wider_ones():
+    """A server's tables are as wide as a sequence may ever get: the distance between two of them is not how many entries are used."""
+    scene = make_scene(DECODE, 6, 2, 16, 16)
+    wide = torch.full((len(DECODE), 40), -1, dtype=torch.int32, device=DEVICE)
+    part = wide[:, : scene.layout.tables.shape[1]].copy_(scene.layout.tables)
+    law_equals_definition(run, type(scene)(scene.q, scene.k, scene.v, PagedLayout(part, scene.layout.rows), scene.dense), **SMALL)
+
+
 def test_splits_that_hold_no_key():
     """One key over six splits: five leave nothing, and what is in their memory is never read."""
     scene = make_scene([(1, 0), (1, 40)], 4, 2, 16, 16)

@@ -102,7 +102,7 @@
     tree.push(rect(10, top + 44, x(found.longest), 12, color(0)), rect(10 + x(found.longest), top + 44, Math.max(found.merge ? 1.5 : 0, x(found.merge)), 12, bad));
     tree.push(label(10, top + 70, `${plural(found.splits, "split")}: ${binary(found.longest, 1)}${found.merge ? ` + merge ${binary(found.merge, 1)}` : ""}`, { fill: total > found.unsplit ? bad : color(0), weight: 600 }));
     const even = 10 + x(Math.min(found.even, Math.max(found.unsplit, total)));
-    tree.push(line(even, top + 4, even, top + 60, good, { "stroke-dasharray": "4 3" }));
+    for (const y of [top + 4, top + 40]) tree.push(line(even, y, even, y + 20, good, { "stroke-dasharray": "4 3" }));
     tree.push(label(10, top + 86, `dashed: an even share of all bytes, ${binary(found.even, 1)}`, { fill: good }));
     return { tree, bottom: top + 94 };
   }
