@@ -1,4 +1,4 @@
-"""What a tiled attention kernel moves and computes, block by block: the formula that ``cost`` is the floor of.
+"""What attention moves and computes, tiled and untiled: the formulas that ``cost`` is the floor of.
 
 ``attention.cost`` touches each number once. A kernel reads K and V once per *block* of queries, and computes whole
 tiles. For decode both are the same up to padding; for a prompt, fewer rows in a block mean more reads of the same keys,
@@ -36,3 +36,28 @@ def attention_traffic(
     flops = 4.0 * dim * block_m * block_s * tiles * kv_heads
     queries = rows * heads * head_dim
     return Cost(flops, (2 * keys * kv_heads * head_dim + queries) * bytes_per_element, queries * bytes_per_element)
+
+
+def naive_traffic(new: int, old: int, heads: int, kv_heads: int, head_dim: int, bytes_per_element: int = 2) -> Cost:
+    """Work of attention as three kernels that meet in memory: product, masked softmax, product; one sequence.
+
+    Each writes its result out for the next to read, so that the T x (S + T) scores of every head cross the bus four times.
+    Masked scores are computed too, and thrown away.
+
+    >>> naive_traffic(1024, 0, 1, 1, 64).bytes / attention_traffic([(1024, 0)], 1, 1, 64, 128, 64).bytes > 5
+    True
+    """
+    scores, queries, keys = heads * new * (old + new), heads * new * head_dim, kv_heads * (old + new) * head_dim
+    read, written = queries + 2 * keys + 2 * scores, 2 * scores + queries
+    return Cost(4.0 * head_dim * scores, read * bytes_per_element, written * bytes_per_element)
+
+
+def on_chip(block_m: int, block_s: int, head_dim: int, bytes_per_element: int = 2) -> int:
+    """Bytes that a program of the tiled kernel holds: its queries, one tile of K and of V, and in fp32 results, maxima and sums.
+
+    It depends on the block sizes alone, not on how long the sequence is.
+
+    >>> on_chip(64, 64, 64)
+    41472
+    """
+    return bytes_per_element * head_dim * (block_m + 2 * block_s) + 4 * block_m * (head_dim + 2)
