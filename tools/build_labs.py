@@ -94,8 +94,8 @@ def execute(notebook: NotebookNode, root: Path, *, allow_errors: bool = False) -
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             output.get("data", {}).pop(WIDGET, None)  # its kernel is gone; the text beside it stays
-            if output.output_type == "error":
-                output.traceback = [line.replace(f"{root}{os.sep}", "") for line in output.traceback]
+            if output.output_type == "error":  # which line failed says nothing here; what it says is its last line
+                output.traceback = [line.replace(f"{root}{os.sep}", "") for line in output.traceback[-1:]]
 
 
 def _quiet_profile(folder: Path) -> None:

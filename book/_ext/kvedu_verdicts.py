@@ -79,8 +79,11 @@ def _said(app: Sphinx, node: nodes.Element, page: str, records: dict[str, Record
 
 
 def _link(app: Sphinx, page: str, recorded: Recorded, text: str) -> nodes.Node:
+    """The verdict's own word as the link, its condition as text behind it."""
     uri = app.builder.get_relative_uri(page, recorded.page) + f"#verdict-{recorded.record['claim']}"
-    return nodes.reference("", text, refuri=uri, internal=True, classes=["kv-said"])
+    word, when, condition = text.partition(" when ")
+    link = nodes.reference("", word, refuri=uri, internal=True, classes=["kv-said"])
+    return nodes.inline("", "", link, nodes.Text(when + condition))
 
 
 def _ledger(app: Sphinx, page: str, records: dict[str, Recorded]) -> list[nodes.Node]:

@@ -99,7 +99,7 @@
         button("◀", `${control.label}: one back`, () => move(-1)),
         button("▶", `${control.label}: one forward`, () => move(1)),
       ];
-      if (still()) return buttons;
+      if (still()) return [make("span", { class: "kvfig-buttons" }, ...buttons)];
       const play = button("Play", `${control.label}: play or pause`, () => {
         if (timer) return stop();
         if (at() >= high) go(low);
@@ -107,7 +107,7 @@
         timer = setInterval(() => (at() >= high ? stop() : go(at() + 1)), control.every || 600);
       });
       play.className = "kvfig-play";
-      return [...buttons, play];
+      return [make("span", { class: "kvfig-buttons" }, ...buttons, play)];
     }
     function choice(control, key) {
       if (control.options.length > 4) {
