@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 
+from kvedu.caches.formats import integer, rotated
 from kvedu.caches.kv_format import KVFormat
 from kvedu.caches.paged import PagedCache
 from kvedu.caches.paged_quantized import PagedQuantizedCache
@@ -14,6 +15,9 @@ from kvedu.kernels import native
 from tiny import tiny_config, tiny_model
 
 pytestmark = pytest.mark.skipif(isinstance(native.library(), native.Unavailable), reason="no paged kernel here to record, and no GPU")
+
+
+FORMATS = {"int8": KVFormat.int8(group=8), "kivi": KVFormat.kivi(bits=2, group=4, residual=4), "turned": KVFormat(rotated(integer(4, 2, "tokens")), integer(4, 8))}
 
 
 def filled(model, lengths: list[int], spare: bool = True) -> tuple[PagedCache, list[int]]:
@@ -78,9 +82,38 @@ def test_a_cache_without_a_spare_page_is_refused() -> None:
         DecodeGraphs(model, cache, record=Again)
 
 
-def test_pages_of_codes_have_no_spare_page() -> None:
-    with pytest.raises(CacheError, match="leave spare out"):
-        PagedQuantizedCache(tiny_config(), format=KVFormat.int8(group=8), n_pages=4, page_size=4, spare=True)
+@pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
+def test_pages_of_codes_are_replayed_too(format: KVFormat) -> None:
+    """Codes of complete units, and the tails of those that are not: what a plain step writes, whatever fills the recording up."""
+    model = tiny_model(tiny_config(D=16)).pack()
+    caches = [PagedQuantizedCache(model.config, format=format, n_pages=40, page_size=4, spare=True) for _ in range(2)]
+    lengths, ids = [3, 5, 8], [i % 90 + 1 for length in (3, 5, 8) for i in range(length)]
+    for cache in caches:
+        seqs = [cache.add() for _ in lengths]
+        with torch.inference_mode(), cache.step(dict(zip(seqs, lengths))) as view:
+            model.hidden(torch.tensor(ids), view)
+    plain, steady = caches
+    graphs = DecodeGraphs(model, steady, ladder=(1, 2, 4), record=Again)
+    draw = random.Random(0)
+    with torch.inference_mode():
+        for step in range(14):
+            chosen = sorted(draw.sample(seqs, draw.randint(1, 3)))
+            ids = [draw.randint(1, 90) for _ in chosen]
+            with plain.step({seq: 1 for seq in chosen}) as view:
+                wanted = model(torch.tensor(ids), view)
+            with steady.step({seq: 1 for seq in chosen}) as view:
+                got = graphs.logits(torch.tensor(ids) if step % 2 else ids, view).clone()
+            assert torch.allclose(got, wanted, atol=1e-4), step
+    assert all(torch.equal(a[:40], b[:40]) for a, b in zip(plain.page_tensors, steady.page_tensors))
+    for a, b in zip(plain.tails.tensors, steady.tails.tensors):
+        slots = [plain.slot(seq) for seq in seqs]
+        assert torch.allclose(a[slots], b[slots], atol=1e-5) or not plain.window_kept
+
+
+def test_a_tail_without_a_token_to_spare_is_refused() -> None:
+    cache = PagedQuantizedCache(tiny_config(), format=FORMATS["kivi"], n_pages=4, page_size=4, undo=0, spare=True)
+    with pytest.raises(CacheError, match="undo=1"):
+        DecodeGraphs(tiny_model(), cache, record=Again)
 
 
 def test_a_spare_page_is_one_page_more() -> None:

@@ -69,8 +69,6 @@ class PagedQuantizedCache(PagedCache):
                 f"a prefix is remembered as codes, and the {format.residual} tokens that its continuation would see as they came "
                 "are gone; use residual=0, or no reuse"
             )
-        if kwargs.get("spare"):
-            raise CacheError("pages of codes have no spare page, since steps over them are not recorded; leave spare out")
         self.format, self.fused, self.max_sequences = format, fused, max_sequences
         self.window_kept = format.tail + undo if format.tail else 0
         self.undo = undo if format.tail else None
@@ -79,17 +77,17 @@ class PagedQuantizedCache(PagedCache):
 
     def _make_pages(self) -> None:
         K, D, W = self.config.K, self.config.D, self.window_kept
-        sides = (self.format.keys, self.format.values)
+        sides, spare = (self.format.keys, self.format.values), self.spare_page is not None
         self.apart = checked_apart(self.format.apart, *sides, self.n_layers, self.config, self.device)
         plain = [replace(side, rotated=False) for side in sides]  # rotated ones are turned before they come to the pages
 
         def pages(side: Format, layer: int) -> CodedPages:
             apart = self.apart[layer] if side.apart else None
-            return CodedPages(side, self.n_blocks, self.page_size, K, D, self.device, apart)
+            return CodedPages(side, self.n_blocks + spare, self.page_size, K, D, self.device, apart)
 
         self.pages = [tuple(pages(side, layer) for side in plain) for layer in range(self.n_layers)]
         """Keys' and values' pages of each layer."""
-        self.tails = Tails(self.n_layers, self.max_sequences, W, K, D, self.dtype, self.device)
+        self.tails = Tails(self.n_layers, self.max_sequences, W, K, D, self.dtype, self.device, spare)
         """The last ``window_kept`` tokens of each sequence as they came."""
 
     @classmethod
@@ -106,12 +104,13 @@ class PagedQuantizedCache(PagedCache):
         **kwargs,
     ) -> PagedQuantizedCache:
         """As many pages as a budget pays for beside the tails. Raises ``CacheFull`` if it does not pay for one."""
-        tails = max_sequences * (format.tail + undo if format.tail else 0) * kv_bytes_per_token(config, dtype.itemsize)
+        spare = bool(kwargs.get("spare"))
+        tails = (max_sequences + spare) * (format.tail + undo if format.tail else 0) * kv_bytes_per_token(config, dtype.itemsize)
         page = config.L * sum(side.sized.bytes_of(page_size, config.K, config.D) for side in (format.keys, format.values))
-        n_pages = (budget_bytes - tails) // page
+        n_pages = (budget_bytes - tails) // page - spare
         if n_pages < 1:
             raise CacheFull(
-                f"{budget_bytes} bytes do not pay for {max_sequences} tails, {tails} bytes, and one page of {page_size} "
+                f"{budget_bytes} bytes do not pay for {max_sequences + spare} tails, {tails} bytes, and {'two pages' if spare else 'one page'} of {page_size} "
                 f"tokens, {page} bytes"
             )
         return cls(
@@ -187,7 +186,7 @@ class PagedQuantizedCache(PagedCache):
         fresh = tuple(_dense(self.turned(x, side).to(self.dtype)) for side, x in enumerate((k_NKD, v_NKD)))
         view.keep_fresh(layer, fresh)
         for pages, exact, units in zip(self.pages[layer], view.exact(layer), view.units):
-            quantized_write(pages, exact, view.layout.rows, units)
+            quantized_write(pages, exact, view.unit_rows, units)
 
     def _commit(self, view: QuantizedPagedView) -> None:
         chains = [row for row in view.rows if row.parents is None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Callable
 
 import torch
@@ -29,27 +30,40 @@ class QuantizedPagedView(View):
 
     def __init__(self, cache: PagedQuantizedCache, rows: tuple[Row, ...]) -> None:
         super().__init__(cache, rows)
-        tables = [cache.tables.tables[row.seq] for row in rows]
-        longest = max(map(len, tables))
-        self.layout = QuantizedLayout(
-            put([[*table, *[0] * (longest - len(table))] for table in tables], cache.device, torch.int32),
-            put([[row.first, row.count, row.start, cache.slot(row.seq)] for row in rows], cache.device),
-            cache.format.residual,
-            cache.format.unit,
-        )
-        self.units: list[Tensor] = []
-        """For keys and for values, what this step completes."""
-        for side in (0, 1):
-            units = [
-                unit
-                for i, (row, table) in enumerate(zip(rows, tables))
-                if row.parents is None
-                for unit in cache.units(side, table, i, row.start, row.total)
-            ]
-            self.units.append(put(units, cache.device).view(-1, 3))
         self.fresh: dict[int, tuple[Tensor, Tensor]] = {}
         """Keys and values of the step as they came (turned), by layer; those of earlier layers only where they are needed."""
         self.plain = all(row.plain for row in rows)
+
+    @cached_property
+    def layout(self) -> QuantizedLayout:
+        """Where the sequences of the step have their tokens."""
+        cache, tables = self.cache, [self.cache.tables.tables[row.seq] for row in self.rows]
+        longest = max(map(len, tables))
+        return QuantizedLayout(
+            put([[*table, *[0] * (longest - len(table))] for table in tables], cache.device, torch.int32),
+            put([[row.first, row.count, row.start, cache.slot(row.seq)] for row in self.rows], cache.device),
+            cache.format.residual,
+            cache.format.unit,
+        )
+
+    @cached_property
+    def units(self) -> list[Tensor]:
+        """For keys and for values, what this step completes: rows as ``quantized_write`` takes them, that point into ``unit_rows``."""
+        made = []
+        for side in (0, 1):
+            units = [
+                unit
+                for i, row in enumerate(self.rows)
+                if row.parents is None
+                for unit in self.cache.units(side, self.cache.tables.tables[row.seq], i, row.start, row.total)
+            ]
+            made.append(put(units, self.cache.device).view(-1, 3))
+        return made
+
+    @cached_property
+    def unit_rows(self) -> Tensor:
+        """Whose tokens the units are made of: the rows of the layout."""
+        return self.layout.rows
 
     def keep_fresh(self, layer: int, pair: tuple[Tensor, Tensor]) -> None:
         """Hold a layer's new keys and values until the step ends, or until the next layer comes."""

@@ -22,10 +22,20 @@ class Tails:
     """
 
     def __init__(
-        self, n_layers: int, count: int, width: int, vectors: int, length: int, dtype: torch.dtype, device: torch.device
+        self,
+        n_layers: int,
+        count: int,
+        width: int,
+        vectors: int,
+        length: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        spare: bool = False,
     ) -> None:
         self.count, self.width = count, width
-        shape = (count if width else 1, width, vectors, length)
+        self.spare = count if width else 0
+        """The slot beside the sequences', where there is one: for rows that only fill a recorded step up."""
+        shape = (count + spare if width else 1, width, vectors, length)
         self._pairs = [tuple(torch.zeros(shape, dtype=dtype, device=device) for _ in "kv") for _ in range(n_layers)]
         self._slots: dict[int, int] = {}
         self._free = list(range(count))
@@ -66,7 +76,7 @@ class Tails:
                 x[self._slots[seq]] = x[self._slots[source]]
 
     def keep(self, fresh: Mapping[int, tuple[Tensor, Tensor]], parts: list[Part]) -> None:
-        """The last of what came, ``fresh`` by layer, ``[N, K, D]`` each."""
+        """The last of what came, ``fresh`` by layer, ``[N, K, D]`` each; layers that are not in it were written by a recorded step."""
         W = self.width
         if not W or not parts:
             return
@@ -76,6 +86,8 @@ class Tails:
             rows += [first + t - start for t in recent]
             places += [self._slots[seq] * W + t % W for t in recent]
             self.exact_from[seq] = max(self.exact_from[seq], total - W)
+        if not fresh:
+            return
         index, slots = (put(x, self._pairs[0][0].device) for x in (rows, places))
         for layer, pair in enumerate(self._pairs):
             k_NKD, v_NKD = fresh[layer]

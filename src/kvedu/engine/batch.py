@@ -13,7 +13,7 @@ class Batch:
     """One step: N new tokens of any sequences, one after the other."""
 
     ids: list[int]
-    """Token ids, N."""
+    """Token ids, N; 0 where nobody on the host knows it yet."""
     counts: dict[int, int]
     """Cache sequence → its new tokens, in the order of ``ids``."""
     parents: dict[int, list[int]]
@@ -22,14 +22,19 @@ class Batch:
     """Rows of those who are to be given a token, in the plan's order: a last token, then the guesses below it."""
     scored: dict[Sequence, range]
     """Rows whose logits score the prompt's next token, of those who asked for it."""
+    late: dict[int, Sequence]
+    """Rows whose token a step in flight samples, and for whom."""
 
 
 def batch_of(plan: Plan) -> Batch:
     """Lay out a plan. Cost: O(N)."""
-    ids, counts, parents, last, scored = [], {}, {}, [], {}
+    ids, counts, parents, last, scored, late = [], {}, {}, [], {}, {}
     for work in plan.work:
         sequence, tree, first = work.sequence, work.tree, len(ids)
         ids += sequence.ids[work.context : work.context + work.tokens]
+        if len(ids) < first + work.tokens:
+            late[len(ids)] = sequence
+            ids.append(0)
         counts[sequence.run.seq] = work.rows
         if work.yields:
             last += range(len(ids) - 1, len(ids) + len(tree))
@@ -40,4 +45,4 @@ def batch_of(plan: Plan) -> Batch:
         if sequence.unscored:  # row t scores token t + 1, unless that was done before a preemption
             start, stop = max(work.context, len(sequence.scores) - 1), len(sequence.run.request.prompt_ids) - 1
             scored[sequence] = range(first + start - work.context, first + min(work.tokens, stop - work.context))
-    return Batch(ids, counts, parents, last, scored)
+    return Batch(ids, counts, parents, last, scored, late)

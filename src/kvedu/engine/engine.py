@@ -8,17 +8,19 @@ from typing import Any, Callable, Hashable, Iterator, Sequence as Seq
 
 from kvedu.caches.blocks import Reuse
 from kvedu.caches.kv_format import KVFormat
-from kvedu.engine.choose import Turn, choose_tokens
+from kvedu.engine.choose import Picks, Turn, choose_tokens
 from kvedu.engine.depths import Depths, Measured
 from kvedu.engine.drafts import Drafts
 from kvedu.engine.executor import Executor
+from kvedu.engine.flight import Flight
+from kvedu.engine.graphs import MakeGraphs, recorder
 from kvedu.engine.pages import paged_cache_for
-from kvedu.engine.plan import Plan
+from kvedu.engine.plan import Plan, Work
 from kvedu.engine.scheduler import Scheduler
 from kvedu.engine.sequence import Sequence, State
 from kvedu.engine.speculating import Speculating
 from kvedu.engine.together import generate_together
-from kvedu.engine.trace import Arrived, Ended, Stepped, Trace
+from kvedu.engine.trace import Arrived, Ended, Share, Stepped, Trace
 from kvedu.errors import RequestError
 from kvedu.model.completion import Completion, Delta, Run
 from kvedu.model.request import Prompt, Request, make_request
@@ -37,6 +39,10 @@ class Engine:
     gives one that forgets, ``Trace(deque(maxlen=...))``. ``speculate`` guesses for every request that does not say
     otherwise, ``depths`` says how far (None: as far as it pays, ``Measured``). ``kv_format`` keeps keys and values in few
     bits (``KVFormat``; None: as the model computes them). Other settings are the ``Scheduler``'s.
+
+    On a GPU decode steps are recorded and replayed (``graphs``: False never, a function makes the ``DecodeGraphs``), and the next
+    step is planned and asked for while one runs (``overlap``): what a step gives then comes with the call of ``step`` after it. On a
+    CPU both are off unless asked for. Neither changes an output.
 
     Every output equals what ``generate`` gives for the prompt alone over a cache of the same format (in fp32: token for
     token), whatever else runs, and however often it was preempted. One engine belongs to one thread;
@@ -59,20 +65,29 @@ class Engine:
         speculate: Proposer | None = None,
         depths: Depths | None = None,
         kv_format: KVFormat | None = None,
+        graphs: MakeGraphs | bool | None = None,
+        overlap: bool | None = None,
         **settings: Any,
     ) -> None:
-        self.cache = paged_cache_for(model, cache_bytes, page_size, reuse, kv_format, settings.get("max_running", 64))
+        on_gpu = model.device.type != "cpu"
+        make_graphs = recorder(model, graphs)
+        self.cache = paged_cache_for(
+            model, cache_bytes, page_size, reuse, kv_format, settings.get("max_running", 64), spare=make_graphs is not None
+        )
+        self.overlap = on_gpu if overlap is None else overlap
         self.model, self.clock = model, clock
         self.scheduler = Scheduler(self.cache, **settings)
         self.drafts = Drafts(model, speculate)
         self.speculating = Speculating(model, self.cache, depths or Measured(), clock)
-        self.executor = Executor(model, self.cache, self.speculating.hidden)
+        self.executor = Executor(model, self.cache, self.speculating.hidden, make_graphs and make_graphs(model, self.cache))
         self.trace = Trace() if trace is None else trace
         self.last_plan: Plan | None = None
         """The plan of the last step."""
         self._requests: dict[int, list[Sequence]] = {}
         self._unread: dict[int, deque[Delta]] = {}
         self._added = self._steps = 0
+        self._flight: Flight | None = None
+        self._landed = float("-inf")
 
     def add(
         self,
@@ -130,47 +145,71 @@ class Engine:
         """One forward pass for all that run; what it added to each completion. Empty when idle."""
         if self.idle:
             return []
-        start = self.clock()
-        plan = self.last_plan = self.scheduler.plan()
-        self.speculating.propose(plan, self.scheduler.token_budget)
-        self.trace.events += plan.events(start)
-        deltas = self._run(plan)
-        pool, now = self.cache.tables.pool, self.clock()
-        self.trace.events.append(
-            Stepped(now, start, self._steps, plan.shares, len(self.scheduler.waiting), pool.in_use, pool.evictable, pool.free)
-        )
-        self.trace.events += self.speculating.stepped(plan, start, now)
-        self._steps += 1
-        for delta in deltas:
-            self._unread[delta.prompt].append(delta)
-            if delta.finish_reason:
-                run = next(s.run for s in self._requests[delta.prompt] if s.copy == delta.copy)
-                self.trace.events.append(Ended(now, delta.prompt, delta.copy, delta.finish_reason, run.sampled))
+        before, self._flight = self._flight, None
+        flight = self._launch(before)
+        deltas = self._land(before) if before else []
+        if flight is not None:
+            self.scheduler.computed(flight.plan)
+            if self.overlap and flight.may_wait:
+                self._flight = None if self.idle else flight
+            else:
+                deltas += self._land(flight)
         return deltas
 
-    def _run(self, plan: Plan) -> list[Delta]:
-        """The pass; then each gets its next tokens, and those that end, or whose own logits are broken, are finished."""
-        logits_RV = self.executor.run(plan)
-        self.scheduler.computed(plan)
-        turns, row, deltas = [], 0, []
+    def _launch(self, before: Flight | None) -> Flight | None:
+        """Plan a step and ask it of the device, perhaps while the one ``before`` runs. None where there is nothing to compute yet."""
+        start = self.clock()
+        plan = self.scheduler.plan()
+        if not plan.work:
+            self.trace.events += plan.events(start)
+            return None
+        self.last_plan = plan
+        self.speculating.propose(plan, self.scheduler.token_budget)
+        logits_RV = self.executor.run(plan, before and before.picks)
+        turns, row = [], 0
         for work in plan.work:
             if work.yields:
-                turns += [Turn(member, work, row) for member in self._family(work.sequence)]
+                turns += [Turn(member, work, row) for member in self._family(work)]
                 row += 1 + len(work.tree)
-        for turn, choice in zip(turns, choose_tokens(turns, logits_RV) if turns else ()):
+        for turn in turns:
+            turn.sequence.launched()
+        return Flight(plan, turns, logits_RV, Picks(turns, logits_RV) if turns else None, start)
+
+    def _land(self, flight: Flight) -> list[Delta]:
+        """Take a step's tokens: each gets its own, and those that end, or whose own logits are broken, are finished."""
+        shares, due, deltas = flight.shares, flight.due, []
+        for turn in flight.turns:
+            turn.sequence.landed()
+        for turn, choice in zip(due, choose_tokens(due, flight.logits_RV, flight.picks) if due else ()):
             run = turn.sequence.run
             if run.request.max_new_tokens == 0:
                 deltas.append(self._end(run, "length"))
             elif isinstance(choice, RequestError):
                 deltas.append(self._end(run, "error"))
             else:
-                deltas += self.speculating.take(turn, choice, logits_RV)
+                deltas += self.speculating.take(turn, choice, flight.logits_RV)
             if run.finished:
                 self._finish(turn.sequence)
+        self._record(flight, shares, deltas)
         return deltas
 
-    def _family(self, sequence: Sequence) -> list[Sequence]:
+    def _record(self, flight: Flight, shares: tuple[Share, ...], deltas: list[Delta]) -> None:
+        """The step's events. One that was asked for while another ran began, for the device, when that one had ended."""
+        pool, now, start = self.cache.tables.pool, self.clock(), max(flight.start, self._landed)
+        self.trace.events += flight.plan.events(start)
+        counts = pool.in_use, pool.evictable, pool.free
+        self.trace.events.append(Stepped(now, start, self._steps, shares, len(self.scheduler.waiting), *counts))
+        self.trace.events += self.speculating.stepped(flight.plan, start, now)
+        self._steps, self._landed = self._steps + 1, now
+        for delta in deltas:
+            self._unread[delta.prompt].append(delta)
+            if delta.finish_reason:
+                run = next(s.run for s in self._requests[delta.prompt] if s.copy == delta.copy)
+                self.trace.events.append(Ended(now, delta.prompt, delta.copy, delta.finish_reason, run.sampled))
+
+    def _family(self, work: Work) -> list[Sequence]:
         """The sequence; and, when its prompt is computed for the first time, forks for its other completions."""
+        sequence = work.sequence
         request, family = sequence.run.request, self._requests[sequence.id]
         if sequence.run.sampled or len(family) == request.n:
             return [sequence]
@@ -179,7 +218,7 @@ class Engine:
             run.prompt_logprobs = sequence.run.prompt_logprobs
             twin = Sequence(run, sequence.arrival, sequence.priority, sequence.salt)
             self.drafts.attach(twin, sequence.guesses and sequence.guesses.drafting)
-            self.scheduler.join(twin, sequence.computed)
+            self.scheduler.join(twin, work.context + work.tokens)
             family.append(twin)
         return family
 

@@ -9,28 +9,44 @@ from torch import Tensor
 
 from kvedu.caches.contract import View
 from kvedu.caches.paged import PagedCache
-from kvedu.engine.batch import batch_of
+from kvedu.engine.batch import Batch, batch_of
+from kvedu.engine.choose import Picks
+from kvedu.engine.graphs import DecodeGraphs
 from kvedu.engine.plan import Plan
+from kvedu.kernels.transfer import put
 from kvedu.model.sampling import token_logprob
 from kvedu.model.transformer import Transformer
 
 
 class Executor:
-    """One model on one paged cache; ``hidden`` runs its blocks for a plan and gives the output of the last."""
+    """One model on one paged cache; ``hidden`` runs its blocks for a plan and gives the output of the last.
 
-    def __init__(self, model: Transformer, cache: PagedCache, hidden: Callable[[Plan, Tensor, View], Tensor]) -> None:
-        self.model, self.cache, self.hidden = model, cache, hidden
+    ``graphs`` replays the steps that it takes, of sequences that nobody guesses for. On a GPU ``run`` returns before the
+    step has run; only the scores of a prompt are waited for.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        cache: PagedCache,
+        hidden: Callable[[Plan, Tensor, View], Tensor],
+        graphs: DecodeGraphs | None = None,
+    ) -> None:
+        self.model, self.cache, self.hidden, self.graphs = model, cache, hidden, graphs
 
     @torch.inference_mode()
-    def run(self, plan: Plan) -> Tensor:
+    def run(self, plan: Plan, before: Picks | None = None) -> Tensor:
         """Logits ``[R, V]`` of the entries of the plan that yield a token, in their order: a row for each, and its guesses'.
 
-        All tokens of the step go through the model together; the head sees only the rows that matter.
-        Prompts that are to be scored are, row by row as they are computed.
+        ``before``: the tokens of a step in flight, where this one continues it. All tokens of the step go through the model together;
+        the head sees only the rows that matter. Prompts that are to be scored are, row by row as they are computed.
         """
         batch = batch_of(plan)
         with self.cache.step(batch.counts, batch.parents or None) as view:
-            hidden_NM = self.hidden(plan, torch.tensor(batch.ids, device=self.model.device), view)
+            ids_N = self._ids(batch, before)
+            if self.graphs is not None and self._plain(plan, batch) and self.graphs.takes(view):
+                return self._rows(self.graphs.logits(ids_N, view), batch.last)
+            hidden_NM = self.hidden(plan, ids_N, view)
         for sequence, rows in batch.scored.items():
             logits_TV = self.model.logits(hidden_NM[rows.start : rows.stop])
             for logits_V in logits_TV:
@@ -38,4 +54,24 @@ class Executor:
                 sequence.scores.append(token_logprob(logits_V, token, sequence.run.request.prompt_logprobs))
             if len(sequence.scores) == len(sequence.run.request.prompt_ids):
                 sequence.run.prompt_logprobs = tuple(sequence.scores)
-        return self.model.logits(hidden_NM[batch.last])
+        return self.model.logits(self._rows(hidden_NM, batch.last))
+
+    def _ids(self, batch: Batch, before: Picks | None) -> Tensor:
+        """The step's token ids; those that only the device knows are taken from there."""
+        ids_N = put(batch.ids, self.model.device)
+        if batch.late:
+            places = put([before.place[sequence] for sequence in batch.late.values()], ids_N.device)
+            tokens = before.tokens[places].clamp(min=0)  # a broken row's token is thrown away, but it must be one
+            if len(batch.late) == len(batch.ids):
+                return tokens
+            ids_N[put(list(batch.late), ids_N.device)] = tokens
+        return ids_N
+
+    @staticmethod
+    def _plain(plan: Plan, batch: Batch) -> bool:
+        """Whether nothing is wanted of the step but logits."""
+        return not batch.scored and all(work.sequence.guesses is None for work in plan.work)
+
+    @staticmethod
+    def _rows(x_NX: Tensor, rows: list[int]) -> Tensor:
+        return x_NX if len(rows) == len(x_NX) else x_NX[put(rows, x_NX.device)]

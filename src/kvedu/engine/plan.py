@@ -28,6 +28,11 @@ class Work:
         """Rows that it brings to the pass: its tokens and its guesses."""
         return self.tokens + len(self.tree)
 
+    @property
+    def share(self) -> Share:
+        """As a trace records it."""
+        return Share(self.sequence.id, self.sequence.copy, self.tokens, self.context, self.yields)
+
 
 class SentBack(NamedTuple):
     """A preempted sequence: tokens it had computed, bytes copied to host memory (None: all is computed again)."""
@@ -56,7 +61,7 @@ class Plan:
     @property
     def shares(self) -> tuple[Share, ...]:
         """The work as a trace records it."""
-        return tuple([Share(w.sequence.id, w.sequence.copy, w.tokens, w.context, w.yields) for w in self.work])
+        return tuple([work.share for work in self.work])
 
     @property
     def swapped_bytes(self) -> int:

@@ -84,14 +84,14 @@ class Scheduler:
     def plan(self) -> Plan:
         """The next step. Opens sequences and preempts; the caller then computes and calls ``computed``.
 
-        Raises ``RequestError`` if nobody runs and ``admit`` lets nobody in.
+        There is no work in it where all that run wait for tokens of a step in flight, their last ones. Raises ``RequestError`` if nobody runs and ``admit`` lets nobody in.
         """
         growth, budget, preempted = _Growth(self.blocks), self.token_budget, []
-        decodes = [s for s in self.running if len(s.ids) - s.computed == 1]
+        decodes = [s for s in self.running if len(s.ids) + s.ahead - s.computed == 1]
         if growth.add_all(decodes):
             budget -= len(decodes)
             decodes = []
-        for sequence in decodes + [s for s in self.running if len(s.ids) - s.computed > 1]:
+        for sequence in decodes + [s for s in self.running if len(s.ids) + s.ahead - s.computed > 1]:
             tokens = min(sequence.pending, budget, self.chunk)
             if sequence.state is not State.RUNNING or tokens < 1:
                 continue
@@ -106,7 +106,7 @@ class Scheduler:
         admitted = []
         if not preempted and self.waiting and self.admit(len(self.running)):
             admitted = self._admit(growth, budget)
-        if not growth.tokens:
+        if not growth.tokens and not self.running:
             raise RequestError(f"{len(self.waiting)} requests wait and none runs: admit let nobody in")
         work = tuple([Work(sequence, tokens) for sequence, tokens in growth.tokens.items()])
         return Plan(work, tuple(preempted), tuple(admitted))
@@ -171,10 +171,12 @@ class Scheduler:
         return SentBack(sequence, computed, swapped)
 
     def computed(self, plan: Plan) -> None:
-        """The step was run: its tokens are in the cache, and full blocks can be reused."""
+        """The step was run, or is in flight: its tokens are in the cache, and full blocks can be reused. All its inputs are known by now."""
         size = self.blocks.page_size
         for work in plan.work:
             sequence, before = work.sequence, work.context
+            if sequence.state is not State.RUNNING:  # its end came to light while the step was in flight
+                continue
             sequence.computed = after = before + work.tokens
             if after // size > before // size:
                 self.blocks.remember(sequence.run.seq, sequence.ids[:after], sequence.salt)

@@ -36,6 +36,8 @@ class Sequence:
     state: State = State.WAITING
     computed: int = 0
     """Tokens whose keys and values are in the cache, or in host memory while ``parked``."""
+    ahead: int = 0
+    """Tokens that are sampled but not known on the host yet, of those that will be computed; 0 unless a step is in flight."""
     preemptions: int = 0
     overtaken: int = 0
     """Requests that came later and were let in before it."""
@@ -60,17 +62,26 @@ class Sequence:
     @property
     def pending(self) -> int:
         """Tokens to compute before the next one can be sampled; 1 while decoding."""
-        return len(self.ids) - self.computed
+        return len(self.ids) + self.ahead - self.computed
 
     @property
     def most_tokens(self) -> int:
         """Most tokens that it can ever hold in the cache: P + N - 1."""
         return self.run.request.cached_tokens
 
+    def launched(self) -> None:
+        """A step that will sample a token for it was asked of the device."""
+        if len(self.ids) + self.ahead < self.most_tokens:  # the last token of all is never an input
+            self.ahead += 1
+
+    def landed(self) -> None:
+        """That token is known on the host."""
+        self.ahead = max(0, self.ahead - 1)
+
     @property
     def slots(self) -> int:
         """Running sequences that it counts for: before its prompt has forked, all the completions to come."""
-        return 1 if self.run.sampled else self.run.request.n
+        return 1 if self.run.sampled or self.ahead else self.run.request.n
 
     @property
     def unscored(self) -> bool:

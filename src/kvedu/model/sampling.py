@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kvedu.errors import RequestError
+from kvedu.kernels.transfer import put
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class Sampling:
     def greedy(self) -> bool:
         """Whether the most likely token is always taken."""
         return self.temperature == 0
+
+    @property
+    def unfiltered(self) -> bool:
+        """Whether a row's logits and the temperature say all: no penalty, and if tokens are drawn, no filter."""
+        return self.repetition_penalty == 1 and (self.greedy or (self.top_k < 1 and self.top_p == 1 and self.min_p == 0))
 
 
 @dataclass(frozen=True)
@@ -145,10 +151,13 @@ class Sampler:
         ids, probs = _candidates(_tempered(logits_V, self.sampling, seen), self.sampling)
         if len(ids) == 1:
             return int(ids[0])
-        u = torch.rand(1, generator=self._generator, dtype=torch.float64)
         cumulative = probs.cumsum(-1)
-        place = int(torch.searchsorted(cumulative, u.to(probs.device) * cumulative[-1], right=True))
+        place = int(torch.searchsorted(cumulative, self.uniform() * cumulative[-1], right=True))
         return int(ids[min(place, len(ids) - 1)])
+
+    def uniform(self) -> float:
+        """The next number of its stream, in [0, 1)."""
+        return float(torch.rand(1, generator=self._generator, dtype=torch.float64))
 
     def logprob(self, token_id: int, logits_V: Tensor, seen: Sequence[int] = ()) -> TokenLogprob | None:
         """The report that the settings ask for, or None."""
@@ -157,6 +166,21 @@ class Sampler:
         if self.sampling.tempered_logprobs:
             logits_V = _tempered(logits_V, self.sampling, seen)
         return token_logprob(logits_V, token_id, self.sampling.logprobs)
+
+
+def draw_rows(samplers: Sequence[Sampler], logits_RV: Tensor) -> Tensor:
+    """What ``choose`` draws for each row by settings that are ``unfiltered``, int64 ``[R]`` where the logits are.
+
+    The host does not wait to learn it. Rows are drawn apart, whatever else is drawn; one whose largest logit is not finite gets any token.
+    """
+    device = logits_RV.device
+    heat = put([sampler.sampling.temperature for sampler in samplers], device, torch.float64)
+    u = put([sampler.uniform() for sampler in samplers], device, torch.float64)
+    logits_RV = logits_RV.to(torch.float64)
+    tempered_RV = (logits_RV - logits_RV.max(dim=-1, keepdim=True).values) / heat[:, None]
+    cumulative_RV = torch.softmax(tempered_RV, dim=-1).cumsum(-1)
+    places = torch.searchsorted(cumulative_RV, u[:, None] * cumulative_RV[:, -1:], right=True)[:, 0]
+    return places.clamp(max=logits_RV.shape[1] - 1)
 
 
 def token_logprob(logits_V: Tensor, token_id: int, top: int) -> TokenLogprob:
