@@ -14,6 +14,7 @@ from kvedu.engine.drafts import Drafts
 from kvedu.engine.executor import Executor
 from kvedu.engine.flight import Flight
 from kvedu.engine.graphs import MakeGraphs, recorder
+from kvedu.engine.memory import measured_cache_bytes
 from kvedu.engine.pages import paged_cache_for
 from kvedu.engine.plan import Plan, Work
 from kvedu.engine.scheduler import Scheduler
@@ -33,8 +34,8 @@ from kvedu.speculative.rounds import Round
 class Engine:
     """Serves many requests with one model over one paged cache.
 
-    ``cache_bytes`` is the budget for keys and values; it is never exceeded, and a request that could
-    not fit into it even alone is refused when it comes. ``reuse`` makes the prefix policy of a page
+    ``cache_bytes`` is the budget for keys and values (None, on a GPU: ``memory_share`` of the memory that is free, less what the
+    largest step takes, measured); it is never exceeded, and a request that could not fit into it even alone is refused when it comes. ``reuse`` makes the prefix policy of a page
     size (``HashReuse``, ``RadixReuse``; None for none). ``trace`` is where events go; who serves without end
     gives one that forgets, ``Trace(deque(maxlen=...))``. ``speculate`` guesses for every request that does not say
     otherwise, ``depths`` says how far (None: as far as it pays, ``Measured``). ``kv_format`` keeps keys and values in few
@@ -57,7 +58,7 @@ class Engine:
         self,
         model: Transformer,
         *,
-        cache_bytes: int,
+        cache_bytes: int | None = None,
         page_size: int = 16,
         reuse: Callable[[int], Reuse] | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -67,10 +68,13 @@ class Engine:
         kv_format: KVFormat | None = None,
         graphs: MakeGraphs | bool | None = None,
         overlap: bool | None = None,
+        memory_share: float = 0.9,
         **settings: Any,
     ) -> None:
         on_gpu = model.device.type != "cpu"
-        make_graphs = recorder(model, graphs)
+        make_graphs, limits = recorder(model, graphs), {key: settings[key] for key in ("max_running", "token_budget") if key in settings}
+        if cache_bytes is None:
+            cache_bytes = measured_cache_bytes(model, share=memory_share, page_size=page_size, kv_format=kv_format, **limits)
         self.cache = paged_cache_for(
             model, cache_bytes, page_size, reuse, kv_format, settings.get("max_running", 64), spare=make_graphs is not None
         )
