@@ -42,6 +42,13 @@ def compile_ahead(launch: Launch, capability: int) -> Resources:
 
     Raises ``KernelError`` in a process whose Triton interprets. Cost: a second or several, once.
     """
+    done = compiled(launch, capability)
+    registers, stack, static = _usage(done.asm["cubin"])
+    return Resources(registers, stack, max(static, done.metadata.shared), done.asm["ptx"])
+
+
+def compiled(launch: Launch, capability: int) -> Any:
+    """The same as Triton's own object: ``asm["cubin"]`` is the machine code. Errors as ``compile_ahead``."""
     if interpreted():
         raise KernelError("Triton interprets in this process; compile in one without TRITON_INTERPRET")
     import triton
@@ -51,9 +58,7 @@ def compile_ahead(launch: Launch, capability: int) -> Resources:
     signature, constants, attributes = described(launch)
     source = ASTSource(launch.kernel, signature, constants, attributes)
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
-    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
-    registers, stack, static = _usage(compiled.asm["cubin"])
-    return Resources(registers, stack, max(static, compiled.metadata.shared), compiled.asm["ptx"])
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
 
 
 def described(launch: Launch) -> tuple[dict[str, str], dict[str, Any], dict[tuple[int, ...], list[list[Any]]]]:
