@@ -109,7 +109,8 @@ def watching(*, strict: bool = False, **tensors: Tensor) -> Iterator[Watched]:
 
     InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store, InterpreterBuilder.create_dot = load, store, dot
     try:
-        yield watched
+        with np.errstate(all="ignore"):  # a GPU does not warn of infinities either
+            yield watched
     finally:
         for name, function in kept.items():
             setattr(InterpreterBuilder, name, function)
