@@ -23,6 +23,8 @@ from nbformat import NotebookNode
 from kvedu.viz.explore import WIDGET
 
 FAILS = "raises-exception"
+UNWRITTEN = {"NotYet", "NotImplementedError", "NameError", "InterpreterError"}
+"""Errors that come of an exercise not being written. Any other in a learner's notebook is a fault of the lab."""
 
 
 def main() -> int:
@@ -119,6 +121,8 @@ def faults(lab: Lab, learner: NotebookNode, solution: NotebookNode) -> list[str]
             problems.append(f"{lab.name}: {cell.id} of the learner's notebook was never run")
         if failed(cell) != (FAILS in tags_of(cell)):
             problems.append(f"{lab.name}: {cell.id} of the learner's notebook has an error or the tag {FAILS}, not both")
+        if other := {o.ename for o in cell.get("outputs", []) if o.output_type == "error"} - UNWRITTEN:
+            problems.append(f"{lab.name}: {cell.id} of the learner's notebook fails with {', '.join(sorted(other))}, not for want of an answer")
         if failed(cell) and "setup" in tags_of(cell):
             problems.append(f"{lab.name}: the setup cell fails")
         if "check" in tags_of(cell) and not failed(cell):
