@@ -46,11 +46,12 @@ class Verdict:
     def to_html(self) -> str:
         """The verdict as a small box that needs no style sheet."""
         condition = f" ({html.escape(self.condition)})" if self.condition and self.holds != "when" else ""
+        word, when, rest = self.words.partition(" when ")
         return (
             f'<div class="kv-verdict" id="verdict-{self.claim.id}" '
             f'style="border-left:4px solid {COLORS[self.holds]};padding:.4em .8em;margin:.6em 0">'
             f"<div>Claim {self.claim.id}: {html.escape(self.claim.claim)}</div>"
-            f"<div><strong>{html.escape(self.words[0].upper() + self.words[1:])}</strong>{condition}: "
+            f"<div><strong>{html.escape(word[0].upper() + word[1:])}</strong>{html.escape(when + rest)}{condition}: "
             f"{html.escape(self.measured)}</div>"
             f"<div><small>{html.escape(describe(self.source))}</small></div></div>"
         )
