@@ -1,4 +1,4 @@
-"""A trained head as one file: weights in bf16, the draft vocabulary, and what it was made for."""
+"""A trained head as one file: matrices in 8 bits, the draft vocabulary, and what it was made for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvedu.errors import LoadError
 from kvedu.model.transformer import Transformer
 from kvedu.speculative.vocabulary import DraftVocabulary
 
-IDS = "vocabulary.ids"
+IDS, SCALE = "vocabulary.ids", ".scale"
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,25 @@ class HeadFile:
 def write_head(
     path: Path, kind: str, module: nn.Module, vocabulary: DraftVocabulary, target: Transformer, **own: int | list[int]
 ) -> None:
-    """Write a trained module: every parameter that is its own (``requires_grad``), rounded to bf16."""
-    state = {name: p.detach().to(torch.bfloat16).contiguous() for name, p in module.named_parameters() if p.requires_grad}
+    """Write a trained module: every parameter that is its own (``requires_grad``). Matrices in 8 bits with a scale for each row, the rest in bf16.
+
+    A guess decides nothing, so its weights may be coarse: half the bytes on disk. In memory they have the target's dtype.
+    """
+    state: dict[str, Tensor] = {}
+    for name, p in module.named_parameters():
+        if p.requires_grad and p.ndim == 2:
+            state[name], state[name + SCALE] = coarse(p.detach().float())
+        elif p.requires_grad:
+            state[name] = p.detach().to(torch.bfloat16).contiguous()
     facts = {"M": target.config.M, "V": target.config.V, "L": target.config.L, **own}
     ids = vocabulary.ids_R.to(torch.int32)
     save_file({**state, IDS: ids}, path, metadata={"kind": kind, "facts": json.dumps(facts), "format": "pt"})
+
+
+def coarse(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
+    """A matrix as integers from -127 to 127 and a factor for each row ``[O, 1]``."""
+    scale_O1 = weight_OI.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+    return torch.round(weight_OI / scale_O1).to(torch.int8), scale_O1
 
 
 def read_head(path: Path, kind: str) -> HeadFile:
@@ -71,10 +85,12 @@ def read_head(path: Path, kind: str) -> HeadFile:
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             said = file.metadata() or {}
-            state = {name: file.get_tensor(name) for name in file.keys()}
+            stored = {name: file.get_tensor(name) for name in file.keys()}
         facts = json.loads(said["facts"])
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise LoadError(f"{path} is no head file: {error}; tools/train_heads.py writes them") from error
     if said["kind"] != kind:
         raise LoadError(f"{path.name} holds a {said['kind']} head, wanted {kind}")
-    return HeadFile(path, kind, facts, {name: x for name, x in state.items() if name != IDS}, state[IDS].long())
+    scales = {name: x for name, x in stored.items() if name.endswith(SCALE)}
+    state = {name: x * scales[name + SCALE] if name + SCALE in scales else x for name, x in stored.items() if name not in {IDS, *scales}}
+    return HeadFile(path, kind, facts, state, stored[IDS].long())
