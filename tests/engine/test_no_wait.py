@@ -1,9 +1,10 @@
 """A step on a GPU that is not there: nothing in it makes the host wait but the sampled ids, and those only when they are read.
 
-Everything lies on PyTorch's meta device, which computes nothing and refuses to say what a number is; kernels are planned, with
+Everything lies on PyTorch's meta device, which computes nothing and refuses to say what a number is, or which are true; kernels are planned, with
 all their checks, and not launched. What goes between host and device is watched.
 """
 
+import contextlib
 import random
 
 import pytest
@@ -63,24 +64,25 @@ class Watch(TorchDispatchMode):
         self.lists.__exit__(*error)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs, name = kwargs or {}, func.name()
-        tensors = [x for x in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        named = dict(zip((argument.name for argument in func._schema.arguments), args)) | (kwargs or {})
+        out, name = func(*args, **(kwargs or {})), func.name()
+        tensors = [x for x in torch.utils._pytree.tree_leaves(named) if isinstance(x, torch.Tensor)]
         device, host = ([x for x in tensors if (x.device == META) == there] for there in (True, False))
-        to = kwargs.get("device")
-        if name.startswith("aten::_to_copy") and to is not None and (to == META) != bool(device):
-            if device or not kwargs.get("non_blocking") or host[0].data_ptr() not in self.pinned:
-                self.waits.append(f"{name} to {to}")
+        if name.startswith(("aten::_to_copy", "aten::to.")) and (out.device == META) != bool(device):
+            self._copied(f"{name} to {out.device}", named, host)
         elif name.startswith("aten::copy_") and device and host:
-            if host[0] is args[0] or host[0].data_ptr() not in self.pinned:
-                self.waits.append(name)
+            self._copied(name, named, [] if host[0] is named["self"] else host)
         elif device and any(x.dim() for x in host):
             self.waits.append(f"{name} with a tensor of the host")
-        elif device and (name.startswith(("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::_unique"))
-                         or (name.startswith("aten::index") and any(x.dtype == torch.bool for x in device[1:]))):  # fmt: skip
-            self.waits.append(name)
+        elif device and any(x.dtype == torch.bool for x in device[1:]) and name.startswith("aten::index"):
+            self.waits.append(f"{name} with a mask")
         else:
             self.asked += bool(device)
-        return func(*args, **kwargs)
+        return out
+
+    def _copied(self, what, named, host):
+        if not (host and named.get("non_blocking") and host[0].data_ptr() in self.pinned):
+            self.waits.append(what)
 
 
 @pytest.fixture
@@ -147,14 +149,15 @@ def test_nobody_waits(gpu, format, overlap, recorded):
     assert watch.waits == [] and watch.asked > 500 and launched
 
 
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, torch.inference_mode])
 @pytest.mark.parametrize("wait", [
     lambda x, rows: x[rows], lambda x, rows: x[[0, 1]], lambda x, rows: x[x > 0], lambda x, rows: x.to("meta", copy=True)[0] == 0 or x.sum().item(),
     lambda x, rows: torch.tensor([1], device=META), lambda x, rows: torch.zeros(2, dtype=torch.int64).to(META), lambda x, rows: x.copy_(torch.zeros(2, 2)), lambda x, rows: x.cpu(),
 ], ids=["index of the host", "list", "mask", "item", "list there", "to", "copy", "back"])  # fmt: skip
-def test_the_watch_sees(gpu, wait):
+def test_the_watch_sees(gpu, wait, mode):
     """What makes a host wait is seen, or not even possible there."""
     x = torch.zeros(2, 2, device=META)
-    with Watch(set()) as watch:
+    with Watch(set()) as watch, mode():
         try:
             wait(x, torch.tensor([0, 1]))
         except (RuntimeError, NotImplementedError):
