@@ -31,7 +31,7 @@ def test_what_is_coded_on_a_grid() -> None:
 
 def test_bounds() -> None:
     machine = hardware("H200-SXM")
-    by_bytes, by_instructions = evaluate("coded", [("atLeast", [4.8e12, 1e12, machine.bandwidth, issue_rate(machine)])])[0]
+    by_bytes, by_instructions = evaluate("coded", [("atLeast", [4.8e12, 1e12, machine.bandwidth, issue_rate(machine, 90)])])[0]
     assert by_bytes == 1 and by_instructions == 1e12 / (67e12 / 2)
 
 

@@ -47,7 +47,7 @@ def data(rows: Sequence[Mapping[str, Any]] = (), predict: dict[str, Any] | None 
             {
                 "name": name,
                 "bandwidth": hardware(name).bandwidth,
-                "issue": issue_rate(hardware(name)),
+                "issue": issue_rate(hardware(name), capability),
                 "per_element": {row["format"]: row["per_element"] for row in rows if row["capability"] == capability},
             }
             for name, capability in CHIPS.items()
