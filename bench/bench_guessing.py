@@ -20,6 +20,8 @@ import torch
 
 import kvedu
 from kvedu import DraftModel, NGram, Sampling, StaticCache, Transformer, generate, speculate
+from kvedu.analysis.cost import interpolate
+from kvedu.analysis.speculation import speedup
 from kvedu.book.rows import save_row
 from kvedu.model.dtype import fast_dtype
 from kvedu.speculative.draws import Draws
@@ -103,8 +105,9 @@ def makers(model: Transformer) -> dict[str, Callable[[int], Proposer]]:
     return {"prompt lookup": lambda k: NGram(k), f"first {LAYERS} layers": lambda k: DraftModel(first_layers(model, LAYERS), k)}
 
 
-def sweep(bench: Bench, prompts: list[list[int]]) -> list[dict[str, Any]]:
-    """For every way and k: median speed-up, tokens a round, acceptance by place, drafting in plain steps."""
+def sweep(bench: Bench, prompts: list[list[int]], step: dict[int, float]) -> list[dict[str, Any]]:
+    """For every way and k, medians over the prompts: τ, what a round costs in plain steps, τ / (1 + c), measured speed-up; acceptance by place of all."""
+    verify = interpolate(step)
     found: list[dict[str, Any]] = []
     runs: dict[tuple[str, int], list[tuple[float, Speculated, float]]] = {(name, k): [] for name, ks in KS.items() for k in ks}
     plain: list[float] = []
@@ -121,14 +124,19 @@ def sweep(bench: Bench, prompts: list[list[int]]) -> list[dict[str, Any]]:
     for (name, k), each in runs.items():
         rounds = [r for _, done, _ in each for r in done.rounds]
         reached = [[r.accepted >= place for r in rounds if r.depth >= place and r.accepted >= place - 1] for place in range(1, k + 1)]
+        tau = [done.tokens_per_round for _, done, _ in each]
+        cost = [
+            (seconds / len(done.rounds) + statistics.mean(verify(1 + r.guessed) for r in done.rounds)) / step[1] for _, done, seconds in each
+        ]
         found.append({
-            "guesser": name, "k": k, "speedup": statistics.median(p / s for p, (s, _, _) in zip(plain, each)),
-            "tau": sum(r.emitted for r in rounds) / len(rounds), "rows": statistics.mean(1 + r.guessed for r in rounds),
+            "guesser": name, "k": k, "tau": statistics.median(tau), "cost": statistics.median(cost),
+            "predicted": statistics.median(speedup(t, c - 1) for t, c in zip(tau, cost)),
+            "speedup": statistics.median(p / s for p, (s, _, _) in zip(plain, each)),
             "acceptance": [statistics.mean(kept) if kept else 0.0 for kept in reached],
             "draft_ms": 1e3 * sum(seconds for _, _, seconds in each) / len(rounds),
         })  # fmt: skip
         one = found[-1]
-        print(f"{name}, k {k}: {one['speedup']:.2f} times, τ {one['tau']:.2f}, draft {one['draft_ms']:.1f} ms", flush=True)
+        print(f"{name}, k {k}: τ {one['tau']:.2f}, cost {one['cost']:.2f}, predicted {one['predicted']:.2f}, measured {one['speedup']:.2f}", flush=True)
     return found
 
 
@@ -174,7 +182,7 @@ def main() -> None:
     values: dict[str, Any] = {
         "held_out_sha256": held_out.sha256(), "dtype": str(dtype).removeprefix("torch."), "threads": torch.get_num_threads(), "tokens": TOKENS,
         "prompts": options.prompts, "pass_rows": list(step), "pass_ms": [1e3 * seconds for seconds in step.values()],
-        "sweep": sweep(bench, [model.tokenizer.encode(text) for text in held_out.group("edit").prompts[: options.prompts]]),
+        "sweep": sweep(bench, [model.tokenizer.encode(text) for text in held_out.group("edit").prompts[: options.prompts]], step),
         "kinds": kinds(model),
     }  # fmt: skip
     if options.save:

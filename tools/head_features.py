@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from head_clock import clock
 from head_text import LENGTH, Sequence
 from torch import Tensor
 
@@ -51,7 +52,8 @@ def features(model: Transformer, sequences: list[Sequence], taps: tuple[int, ...
     for first in range(0, len(sequences), SHARD):
         path = work / f"features-{name}-{first // SHARD:03d}.pt"
         if not path.is_file():
-            shard = run(model, [s.ids for s in sequences[first : first + SHARD]], taps)
+            with clock(work, path.stem):
+                shard = run(model, [s.ids for s in sequences[first : first + SHARD]], taps)
             torch.save(shard, beside := path.with_suffix(".new"))
             os.replace(beside, path)
             print(f"{name}: ran {min(first + SHARD, len(sequences))} of {len(sequences)} sequences", flush=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Iterator
 
 import torch
+from head_clock import clock
 from torch import Tensor
 
 from kvedu.engine.engine import Engine
@@ -147,7 +148,8 @@ def written(model: Transformer, prompts: list[Prompt], work: Path) -> Iterator[l
     for first in range(0, len(prompts), GROUP):
         path = work / f"sampled-{first // GROUP:03d}.json"
         if not path.is_file():
-            group = sample(model, prompts[first : first + GROUP])
+            with clock(work, path.stem):
+                group = sample(model, prompts[first : first + GROUP])
             print(f"sampled {first + len(group)} of {len(prompts)} continuations", flush=True)
             beside = path.with_suffix(".new")
             beside.write_text(json.dumps([asdict(s) for s in group]))

@@ -17,6 +17,7 @@ from torch.nn.functional import embedding, linear, silu
 from kvedu.model.transformer import Transformer
 from kvedu.speculative.eagle_head import EagleHead
 from kvedu.speculative.medusa_heads import MedusaHeads
+from kvedu.speculative.mtp_heads import MtpHeads
 from kvedu.speculative.vocabulary import DraftVocabulary
 
 SAVE_EVERY = 40
@@ -24,7 +25,7 @@ SAVE_EVERY = 40
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast: passes over the text, sequences a step, the highest learning rate (AdamW), the share it ends at."""
+    """How long and how fast: passes over the text, sequences a step, the highest learning rate, the share it ends at."""
 
     epochs: float = 2.0
     batch: int = 8
@@ -95,32 +96,49 @@ def train(module: nn.Module, loss: Loss, sequences: int, schedule: Schedule, pat
     Every choice is drawn from the schedule's seed and the step's number: stopped and resumed is as never stopped.
     """
     parameters = [p for p in module.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=schedule.rate, betas=(0.9, 0.95), weight_decay=0.01)
+    optimizers = made_for(parameters, schedule)
     batches = order(sequences, schedule)
     done = 0
     if path.is_file():
         saved = torch.load(path)
         module.load_state_dict(saved["state"], strict=False)
-        optimizer.load_state_dict(saved["optimizer"])
+        for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
         done = saved["done"]
-    start = time.perf_counter()
+    start, recent = time.process_time(), []
     for step in range(done, len(batches)):
-        for group in optimizer.param_groups:
-            group["lr"] = schedule.rate * min((step + 1) / schedule.warmup, 1 - (1 - schedule.end) * step / len(batches))
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = schedule.rate * min((step + 1) / schedule.warmup, 1 - (1 - schedule.end) * step / len(batches))
+            optimizer.zero_grad()
         value, shown = loss(batches[step])
         value.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
+        recent.append([float(value.detach()), *shown])
         if step % 10 == 9:
-            rate = (step + 1 - done) / (time.perf_counter() - start)
-            print(f"{path.stem} {step + 1}/{len(batches)}: loss {float(value.detach()):.3f}, agree {' '.join(f'{x:.3f}' for x in shown)}, "
-                  f"{rate:.2f} steps/s", flush=True)  # fmt: skip
+            mean, *agree = (sum(column) / len(recent) for column in zip(*recent))
+            print(f"{path.stem} {step + 1}/{len(batches)}: loss {mean:.3f}, agree {' '.join(f'{x:.3f}' for x in agree)}, "
+                  f"{(time.process_time() - start) / (step + 1 - done):.2f} CPU s a step", flush=True)  # fmt: skip
+            recent = []
         if step % SAVE_EVERY == SAVE_EVERY - 1 or step == len(batches) - 1:
             state = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
-            torch.save({"state": state, "optimizer": optimizer.state_dict(), "done": step + 1}, beside := path.with_suffix(".new"))
+            saved = {"state": state, "optimizers": [o.state_dict() for o in optimizers], "done": step + 1}
+            torch.save(saved, beside := path.with_suffix(".new"))
             os.replace(beside, path)
             yield step + 1, len(batches)
+
+
+def made_for(parameters: list[nn.Parameter], schedule: Schedule) -> list[torch.optim.Optimizer]:
+    """Muon for matrices: of each step's gradient it takes the direction alone, the same length in every direction; AdamW for the rest.
+
+    In short trainings it needs half the steps of AdamW, at a fifth more work a step. Jordan et al. 2024, "Muon"; scaled as in 2502.16982.
+    """
+    matrices = [p for p in parameters if p.ndim == 2]
+    rest = [p for p in parameters if p.ndim != 2]
+    muon = torch.optim.Muon(matrices, lr=schedule.rate, weight_decay=0.01, momentum=0.9, adjust_lr_fn="match_rms_adamw")
+    return [muon, torch.optim.AdamW(rest, lr=schedule.rate, betas=(0.9, 0.95), weight_decay=0.0)]
 
 
 def order(sequences: int, schedule: Schedule) -> list[Tensor]:
@@ -193,6 +211,34 @@ def medusa_loss(heads: MedusaHeads, teacher: Teacher, text: Text, fade: float = 
             weight_N = ((place > j) & (place < data.lengths_B[which, None])).flatten().float()
             value, hits = lesson.loss(ahead_BTM.flatten(0, 1), weight_N / weight_N.sum())
             total = total + fade**j * value
+            shown.append(hits)
+        return total, shown
+
+    return loss
+
+
+def mtp_loss(heads: MtpHeads, teacher: Teacher, text: Text, fade: float = 0.8) -> Loss:
+    """Module d pairs feature d of token i with token i + d + 1 and learns the target's distribution after that token."""
+    data = text.features
+
+    def loss(which: Tensor) -> tuple[Tensor, list[float]]:
+        T = int(data.lengths_B[which].max())
+        p_NL, places_NL = (x[which, 1:T].flatten(0, 1) for x in (text.p_BTL, text.places_BTL))
+        lesson = Lesson(teacher, p_NL, places_NL.long(), int(which.sum()))
+        place = torch.arange(T - 1)
+        there_BT = place < data.lengths_B[which, None] - 1
+        embedded_BTM = embedding(data.ids_BT[which, :T].long(), teacher.embed_VM)
+        f_BTM = rms(data.hidden(which)[:, :T], heads.norm.weight, teacher.eps)
+        total, shown = torch.zeros(()), []
+        for d, step in enumerate(heads.steps):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                tokens = rms(embedded_BTM[:, d + 1 :], step.embed_norm.weight, teacher.eps)
+                x_BTM = linear(torch.cat((tokens, f_BTM[:, : T - 1 - d]), dim=-1), step.fc.weight)
+                f_BTM = rms(layer(step.block, Sight(step.block, T - 1 - d), x_BTM, teacher.eps), step.norm.weight, teacher.eps)
+            ahead_BTM = torch.cat((torch.zeros_like(f_BTM[:, :d]), f_BTM), dim=1)
+            weight_N = (there_BT & (place >= d)).flatten().float()
+            value, hits = lesson.loss(ahead_BTM.flatten(0, 1), weight_N / weight_N.sum())
+            total = total + fade**d * value
             shown.append(hits)
         return total, shown
 

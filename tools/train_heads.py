@@ -1,9 +1,10 @@
 """Train the draft heads that are shipped for SmolLM2, and write them with a table that says how.
 
-    python tools/train_heads.py [--work FOLDER] [--only eagle|medusa|draft] [--check]
+    python tools/train_heads.py [--work FOLDER] [--only eagle|medusa|mtp|draft] [--check]
 
-Under 60 minutes on two quiet cores: a quarter to sample text from the target and run it, the rest to train. What is done is
-kept in FOLDER (``_build/heads``), so that a run that was stopped goes on where it was. Writes ``src/kvedu/speculative/heads``.
+Under 60 minutes on two quiet cores, by the processor time that every stage took (``heads.json`` has it): a quarter to sample
+text from the target and run it, the rest to train. What is done is kept in FOLDER (``_build/heads``), so that a run that was
+stopped goes on where it was. Writes ``src/kvedu/speculative/heads``.
 ``--check`` trains in a folder of its own and compares: same texts, acceptance within two points of what is shipped; it
 stores the row ``train_heads``, which ``make rows`` makes anew.
 """
@@ -20,10 +21,12 @@ from pathlib import Path
 from typing import Any, Callable
 
 import torch
+from head_clock import clock, spent
 from head_features import Features, features
 from head_measure import acceptance
+from head_start import begin_eagle, begin_mtp
 from head_text import SEED, corpus, counts, package_versions, text_hash
-from head_training import Loss, Schedule, Teacher, Text, draft_loss, eagle_loss, medusa_loss, taught, train
+from head_training import Loss, Schedule, Teacher, Text, draft_loss, eagle_loss, medusa_loss, mtp_loss, taught, train
 from unfinished import close_work, open_work
 
 import kvedu.fetch
@@ -34,6 +37,7 @@ from kvedu.speculative.eagle_head import HeadShape, fresh_head
 from kvedu.speculative.first_layers import first_layers
 from kvedu.speculative.head_files import write_head
 from kvedu.speculative.medusa_heads import fresh_medusa
+from kvedu.speculative.mtp_heads import fresh_mtp
 from kvedu.speculative.proposer import Proposer
 from kvedu.speculative.vocabulary import DraftVocabulary
 
@@ -76,8 +80,9 @@ class Lessons:
 
     def run(self, name: str, module: torch.nn.Module, loss: Loss, text: str, schedule: Schedule) -> None:
         """Train, or go on, or find it done."""
-        for _ in train(module, loss, len(getattr(self, text)), schedule, self.work / f"{name}.pt"):
-            pass
+        with clock(self.work, name):
+            for _ in train(module, loss, len(getattr(self, text)), schedule, self.work / f"{name}.pt"):
+                pass
 
     def texts(self) -> dict[str, Any]:
         """What was learned from, and what was held out, by number and hash."""
@@ -95,13 +100,15 @@ Trained = tuple[torch.nn.Module, dict[str, int | list[int]], dict[str, Any]]
 
 
 def train_eagle(lessons: Lessons) -> Trained:
-    """One token ahead on the target's own text, two on everything, then three on its own text again."""
+    """From a linear guess: one token ahead on everything, then three on the target's own text."""
     head = fresh_head(HeadShape(lessons.target.config, TAPS, R), lessons.target)
     stages = (
-        ("eagle-a", "own", 1, Schedule(2, 4, 1e-3, end=0.5)),
-        ("eagle-b", "all", 2, Schedule(2, 4, 1e-3, end=0.3)),
-        ("eagle-c", "own", 3, Schedule(1, 4, 3e-4)),
+        ("eagle-one", "all", 1, Schedule(2, 8, 1e-3, end=0.4)),
+        ("eagle-three", "own", 3, Schedule(4, 8, 5e-4)),
     )
+    if not (lessons.work / "eagle-one.pt").is_file():
+        with clock(lessons.work, "eagle-begin"):
+            begin_eagle(head, lessons.teacher, lessons.own.features)
     for name, text, depth, schedule in stages:
         lessons.run(name, head, eagle_loss(head, lessons.teacher, getattr(lessons, text), depth), text, schedule)
     how = [{"text": text, "depth": depth, **asdict(schedule)} for _, text, depth, schedule in stages]
@@ -110,26 +117,37 @@ def train_eagle(lessons: Lessons) -> Trained:
 
 def train_medusa(lessons: Lessons) -> Trained:
     """Three heads on the target's own text."""
-    target, schedule = lessons.target, Schedule(1, 4, 2e-3)
+    target, schedule = lessons.target, Schedule(8, 8, 2e-3)
     heads = fresh_medusa(HeadShape(target.config, (target.config.L,), R), target, 3)
     lessons.run("medusa", heads, medusa_loss(heads, lessons.teacher, lessons.own), "own", schedule)
     return heads, {"k": 3}, {"stages": [{"text": "own", **asdict(schedule)}]}
 
 
+def train_mtp(lessons: Lessons) -> Trained:
+    """Two modules on the target's own text, from the same linear guess as EAGLE's head."""
+    target, schedule = lessons.target, Schedule(2, 8, 1e-3)
+    heads = fresh_mtp(HeadShape(target.config, (target.config.L,), R), target, 2)
+    if not (lessons.work / "mtp.pt").is_file():
+        with clock(lessons.work, "mtp-begin"):
+            begin_mtp(heads, lessons.teacher, lessons.own.features)
+    lessons.run("mtp", heads, mtp_loss(heads, lessons.teacher, lessons.own), "own", schedule)
+    return heads, {"k": 2}, {"stages": [{"text": "own", **asdict(schedule)}]}
+
+
 def train_draft(lessons: Lessons) -> Trained:
     """The target's own first layers learn to foretell it; embedding and output head stay the target's."""
-    target, schedule = lessons.target, Schedule(1, 4, 1e-3)
+    target, schedule = lessons.target, Schedule(2, 8, 1e-3)
     model = first_layers(target, LAYERS)
     model.layers, model.norm = copy.deepcopy(model.layers), copy.deepcopy(model.norm)
     model.embed.requires_grad_(False)
     model.layers.requires_grad_(True)
     model.norm.requires_grad_(True)
-    lessons.run("draft", model, draft_loss(model, lessons.teacher, lessons.own), "own", schedule)
-    return model, {"layers": LAYERS}, {"stages": [{"text": "own", **asdict(schedule)}]}
+    lessons.run("draft", model, draft_loss(model, lessons.teacher, lessons.all), "all", schedule)
+    return model, {"layers": LAYERS}, {"stages": [{"text": "all", **asdict(schedule)}]}
 
 
-TRAINED: dict[str, Callable[[Lessons], Trained]] = {"eagle": train_eagle, "medusa": train_medusa, "draft": train_draft}
-MAKERS: dict[str, Callable[..., Proposer]] = {"eagle": shipped.eagle, "medusa": shipped.medusa, "draft": shipped.draft}
+TRAINED: dict[str, Callable[[Lessons], Trained]] = {"eagle": train_eagle, "medusa": train_medusa, "mtp": train_mtp, "draft": train_draft}
+MAKERS: dict[str, Callable[..., Proposer]] = {"eagle": shipped.eagle, "medusa": shipped.medusa, "mtp": shipped.mtp, "draft": shipped.draft}
 
 
 def main() -> int:
@@ -156,7 +174,7 @@ def main() -> int:
             keep(rows[name], name, lessons)
     if given.check and not given.only:
         wrong += different_texts(lessons.texts(), shipped.table()["texts"])
-        values = {"held_out": {name: row["held_out"] for name, row in rows.items()}, "differences": wrong, "texts": lessons.texts()}
+        values = {"held_out": {name: row["held_out"] for name, row in rows.items()}, "differences": wrong, "texts": lessons.texts(), **took(work)}
         save_row("train_heads", values, command="python tools/train_heads.py --check", folder=ROOT / "bench" / "results")
         close_work(work)
     print("\n".join(wrong) or ("as shipped" if given.check else f"written to {SHIPPED.relative_to(ROOT)}"))
@@ -183,8 +201,15 @@ def keep(row: dict[str, Any], name: str, lessons: Lessons) -> None:
     path = SHIPPED / "heads.json"
     table = json.loads(path.read_text()) if path.is_file() else {"heads": {}}
     table |= {"target": kvedu.fetch.GGUF_NAME, "target_sha256": kvedu.fetch.GGUF_SHA256, "texts": lessons.texts()}
+    table |= took(lessons.work)
     table["heads"][name] = row
     path.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+
+
+def took(work: Path) -> dict[str, Any]:
+    """Seconds of every stage, and minutes of all: processor time halved, which two quiet cores would take."""
+    seconds = spent(work)
+    return {"seconds": seconds, "minutes_on_two_cores": round(sum(stage["cpu_s"] for stage in seconds.values()) / 120, 1)}
 
 
 def differences(name: str, row: dict[str, Any], table: dict[str, Any]) -> list[str]:

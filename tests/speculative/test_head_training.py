@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from head_features import Features
-from head_training import Lesson, Schedule, Teacher, draft_loss, eagle_loss, medusa_loss, order, taught, train
+from head_training import Lesson, Schedule, Teacher, draft_loss, eagle_loss, medusa_loss, mtp_loss, order, taught, train
 from kvedu.caches.concat import ConcatCache
 from kvedu.speculative.eagle_head import fresh_head
 from kvedu.speculative.first_layers import first_layers
 from kvedu.speculative.medusa_heads import fresh_medusa
+from kvedu.speculative.mtp_heads import fresh_mtp
 from tiny import random_ids, tiny_config, tiny_model
 from tiny_heads import most_of, shape
 
@@ -65,7 +66,7 @@ def test_padding_and_places_without_a_past_teach_nothing(teacher, text):
     assert float(eagle_loss(head(), teacher, changed, 3)(torch.arange(4))[0].detach()) == pytest.approx(float(loss.detach()), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["eagle", "medusa", "draft"])
+@pytest.mark.parametrize("name", ["eagle", "medusa", "mtp", "draft"])
 def test_every_kind_learns(name, teacher, text, tmp_path):
     if name == "eagle":
         module = head()
@@ -73,13 +74,16 @@ def test_every_kind_learns(name, teacher, text, tmp_path):
     elif name == "medusa":
         module = fresh_medusa(shape(MODEL), MODEL, 2)
         loss = medusa_loss(module, teacher, text)
+    elif name == "mtp":
+        module = fresh_mtp(shape(MODEL), MODEL, 2)
+        loss = mtp_loss(module, teacher, text)
     else:
         module = first_layers(tiny_model(MODEL.config, scale=0.12), 1)
         module.requires_grad_(False)
         module.layers.requires_grad_(True)
         loss = draft_loss(module, teacher, text)
     before = float(loss(torch.arange(4))[0])
-    for _ in train(module, loss, 4, Schedule(30, 4, 5e-3, warmup=2), tmp_path / f"{name}.pt"):
+    for _ in train(module, loss, 4, Schedule(30, 4, 2e-2, warmup=2), tmp_path / f"{name}.pt"):
         pass
     assert float(loss(torch.arange(4))[0]) < 0.85 * before
 

@@ -1,10 +1,9 @@
-"""The trained drafts that come with kvedu, for SmolLM2-135M-Instruct: an EAGLE head and Medusa heads.
+"""The trained drafts that come with kvedu, for SmolLM2-135M-Instruct: an EAGLE head, Medusa heads, MTP modules and a draft model.
 
     model = kvedu.load().pack()
     speculate(model, "def mean(xs):", eagle(model))
 
-``tools/train_heads.py`` made them; ``table()`` says from what, how long, and how often their guesses are kept. A draft
-model of few layers is trained by the same tool and does not come with kvedu: ``draft`` reads it from the tool's folder.
+``tools/train_heads.py`` made them; ``table()`` says from what, how long, and how often their guesses are kept.
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ from kvedu.speculative.eagle_head import EagleHead, HeadShape
 from kvedu.speculative.head_files import HeadFile, read_head
 from kvedu.speculative.medusa import Medusa
 from kvedu.speculative.medusa_heads import MedusaHeads
+from kvedu.speculative.mtp import Mtp
+from kvedu.speculative.mtp_heads import MtpHeads
 from kvedu.speculative.reduced_draft import reduce_head
 
 FOLDER = Path(__file__).parent / "heads"
@@ -49,11 +50,16 @@ def medusa(target: Transformer, widths: Sequence[int] | None = None, folder: Pat
     return Medusa(_ready(file, heads, target), file.vocabulary(), target, widths)
 
 
-def draft(target: Transformer, k: int = 3, cache: Cache | None = None, folder: Path = FOLDER) -> DraftModel:
-    """A distilled draft model that begins as the target's first layers, once ``tools/train_heads.py --only draft`` was run.
+def mtp(target: Transformer, folder: Path = FOLDER) -> Mtp:
+    """Two MTP modules, 8 M weights, for a model that was not trained with them. Raises ``LoadError`` for another target."""
+    file = _read(folder, "mtp", target)
+    with torch.device("meta"):
+        heads = MtpHeads(HeadShape(target.config, (target.config.L,), len(file.ids_R)), int(file.facts["k"]))
+    return Mtp(_ready(file, heads, target), file.vocabulary(), target)
 
-    Raises ``LoadError`` where it was not, and for another target.
-    """
+
+def draft(target: Transformer, k: int = 3, cache: Cache | None = None, folder: Path = FOLDER) -> DraftModel:
+    """A distilled draft model of two layers, 7 M weights, that began as the target's first. Raises ``LoadError`` for another target."""
     file = _read(folder, "draft", target)
     with torch.device("meta"):
         model = Transformer(replace(target.config, n_layers=int(file.facts["layers"]), windowed_layers=None, tied=False))
