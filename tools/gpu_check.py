@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-HALF = 50 * 2**20
-"""Bytes of a part that the model's file is split into: two of them hold it, and each travels in a tree of 60 MiB."""
+TREE = 60 * 2**20
+"""Bytes of a tree that travels: all tracked files (the trained heads are most of them) and one part of the model's file."""
 PARTS = "model.part-*"
 
 
@@ -129,10 +129,18 @@ def split(root: Path) -> list[Path]:
     from kvedu import fetch
 
     data, made = Path(fetch.model_path()).read_bytes(), []
-    for number, start in enumerate(range(0, len(data), HALF)):
+    parts = -(-len(data) // (TREE - tracked_bytes(root)))
+    size = -(-len(data) // parts)
+    for number, start in enumerate(range(0, len(data), size)):
         made.append(root / PARTS.replace("*", str(number)))
-        made[-1].write_bytes(data[start : start + HALF])
+        made[-1].write_bytes(data[start : start + size])
     return made
+
+
+def tracked_bytes(root: Path) -> int:
+    """Bytes of the files that git knows in a tree."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout.split("\0")
+    return sum(path.stat().st_size for name in names if name and (path := root / name).is_file())
 
 
 def table(done: list[Part]) -> str:
