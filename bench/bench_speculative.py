@@ -6,7 +6,7 @@ The set (``kvedu.texts.held_out``): 20 continuations of code by 128 tokens, 10 t
 and 10 at temperature 1 by 128. Each prompt is decoded plainly and by each proposer in turn, and only decoding is
 timed, not the prompt's pass. What a round costs (c) is measured apart, on frozen texts that are not in the set: passes by their
 rows, drafts by themselves. So the predicted speed-up, τ / (1 + c), knows of the set only how many tokens a round gave,
-and of how many rows. Then the batch is swept until guesses lose. Two cores, in bf16 where they have it; some five minutes.
+and of how many rows. Then the batch is swept until guesses lose. Two cores, in bf16 where they have it; some ten minutes.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 BATCHES = (1, 4, 8, 16, 32)
 SWEPT = ("n-gram", "eagle")
 """Proposers whose batch is swept."""
-SPARSE = 5
-"""Of proposers that are not in ``WHOLE`` every fifth prompt is run, of slow ones (c > 1) every tenth."""
+SPARSE = 3
+"""Of proposers that are not in ``WHOLE`` every third prompt is run, of slow ones (c > 1) every sixth."""
 WHOLE = ("n-gram", "eagle")
 
 
@@ -69,6 +69,7 @@ def proposers(model: Transformer) -> dict[str, Callable[[], Proposer]]:
         "eagle": lambda: shipped.eagle(model, 3),
         "eagle tree": lambda: tree_of(shipped.eagle(model, 3), model),
         "medusa": lambda: shipped.medusa(model),
+        "mtp": lambda: shipped.mtp(model),
         "draft": lambda: shipped.draft(model, 3),
     }
     there = {path.stem for path in shipped.FOLDER.glob("*.safetensors")}

@@ -1,4 +1,4 @@
-"""Rounds of speculation on the real model: a log by prompt lookup, a story by a draft under sampling, a tree of guesses."""
+"""Rounds of speculation on the real model: a log by prompt lookup, code by a trained head, a story by a draft under sampling, a tree of guesses."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import torch
 import kvedu
 from kvedu import texts
 from kvedu.model.sampling import Sampling
+from kvedu.speculative import shipped
 from kvedu.speculative.draft_model import DraftModel
 from kvedu.speculative.draft_tree import DraftTree
 from kvedu.speculative.first_layers import first_layers
@@ -19,11 +20,12 @@ LAYERS, TOKENS = 24, 16
 def run() -> dict[str, Any]:
     """The figure's data."""
     model = kvedu.load("smollm2-135m", dtype=torch.float32, device="cpu").pack()
-    log, story = (model.tokenizer.encode(texts.read(name)) for name in ("json_logs", "story"))
+    log, code, story = (model.tokenizer.encode(texts.read(name)) for name in ("json_logs", "code", "story"))
     draft = first_layers(model, LAYERS)
     own = f"the target's own first {LAYERS} layers"
     runs = [
         speculation.record(model, log[:150], NGram(4), name="a log, by lookup", draft="prompt lookup", tokens=TOKENS),
+        speculation.record(model, code[400:520], shipped.eagle(model), name="code, by EAGLE", draft="an EAGLE head", tokens=TOKENS),
         speculation.record(
             model, story[:120], DraftModel(draft, 4), name="a story, drawn", draft=own, tokens=TOKENS,
             sampling=Sampling(temperature=0.8, top_p=0.95, seed=6),

@@ -1,9 +1,13 @@
 """The loop that trains the heads: its loss has the right gradient, a stopped run goes on as one that never stopped."""
 
+import time
+
 import pytest
 import torch
 
+from head_clock import clock, spent
 from head_features import Features
+from head_start import begin_eagle, begin_mtp
 from head_training import Lesson, Schedule, Teacher, draft_loss, eagle_loss, medusa_loss, mtp_loss, order, taught, train
 from kvedu.caches.concat import ConcatCache
 from kvedu.speculative.eagle_head import fresh_head
@@ -109,3 +113,27 @@ def test_every_pass_takes_every_sequence_once():
     assert len(batches) == 4 and all(sorted(torch.cat(batches[i : i + 2]).tolist()) == list(range(10)) for i in (0, 2))
     assert [b.tolist() for b in batches] == [b.tolist() for b in order(10, Schedule(2, 5))]
     assert [b.tolist() for b in batches] != [b.tolist() for b in order(10, Schedule(2, 5, seed=8))]
+
+
+@pytest.mark.parametrize("kind", ["eagle", "mtp"])
+def test_a_linear_guess_is_a_better_beginning(kind, teacher, text):
+    """What least squares say is closer to the target than what a fresh head says, and the layer has no say yet."""
+    module = head() if kind == "eagle" else fresh_mtp(shape(MODEL), MODEL, 2)
+    step = module.step if kind == "eagle" else module.steps[0]
+    loss = eagle_loss(module, teacher, text, 1) if kind == "eagle" else mtp_loss(module, teacher, text)
+    before = float(loss(torch.arange(4))[0].detach())
+    (begin_eagle if kind == "eagle" else begin_mtp)(module, teacher, text.features)
+    assert float(loss(torch.arange(4))[0].detach()) < 0.9 * before
+    assert not step.block.attn.out.weight.any() and not step.block.mlp.down.weight.any() and step.block.attn.qkv.weight.any()
+
+
+def test_seconds_of_a_stage_add_up_over_a_stop(tmp_path):
+    for _ in range(2):
+        with clock(tmp_path, "one"):
+            end = time.process_time() + 0.06
+            while time.process_time() < end:
+                pass
+    with pytest.raises(KeyboardInterrupt), clock(tmp_path, "two"):
+        raise KeyboardInterrupt
+    found = spent(tmp_path)
+    assert set(found) == {"one", "two"} and 0.1 <= found["one"]["cpu_s"] <= 1 and found["two"]["cpu_s"] == 0
