@@ -11,8 +11,13 @@ PLAIN = """
 html, body { background: white !important; font-size: 10pt }
 figure, .kvfig, table, .admonition, .kvq-question { break-inside: avoid }
 pre { white-space: pre-wrap !important; font-size: 8pt }
-h1 { break-before: page } h1:first-of-type { break-before: auto }
-details > *:not(summary) { display: block }
+/* What could scroll is never cut at a page's end: it would leave an empty frame there. */
+pre, .highlight, .cell, .cell_input, .cell_output, .output, .literal-block-wrapper { overflow: visible !important; break-inside: auto !important; orphans: 4; widows: 4 }
+ :is(h1, h2, h3, h4) { break-after: avoid }
+span[id^="document-book/"] + section { break-before: page }
+span[id^="document-labs/solutions/"] + section { display: none }
+span[id^="document-labs/"] + section :is(.traceback, .output.text_html:has(> div[role="status"])) { display: none }
+details > *:not(summary) { display: block } details.above-input, details > summary .collapsed { display: none }
 """
 SHEET = """
 html, body { font-size: 8.3pt !important; line-height: 1.3 }
@@ -36,10 +41,15 @@ def print_page(page: Path, target: Path, *, sheet: bool = False) -> Path:
         except Error as error:
             raise SystemExit(f"kvedu: no Chrome or Chromium to print with ({str(error).splitlines()[0]})") from None
         tab = browser.new_page(color_scheme="light")
+        missing: list[str] = []
+        tab.on("requestfailed", lambda request: request.url.endswith("searchindex.js") or missing.append(request.url))
         tab.goto(page.as_uri())
         tab.wait_for_function("!window.MathJax || !MathJax.startup || MathJax.startup.promise.then(() => true)")
         tab.evaluate("document.querySelectorAll('details').forEach((part) => (part.open = true))")
         tab.add_style_tag(content=PLAIN + (SHEET if sheet else ""))
+        missing += tab.evaluate("[...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src)")
+        if missing:
+            raise SystemExit(f"kvedu: {page.name} wants {len(missing)} files that are not there, the first of them {missing[0]}")
         margin = {side: "11mm" if sheet else "18mm" for side in ("top", "bottom", "left", "right")}
         tab.pdf(path=target, format="A4", margin=margin, print_background=True, outline=not sheet, tagged=True)
         browser.close()

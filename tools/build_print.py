@@ -40,8 +40,9 @@ def sphinx(root: Path, builder: str) -> Path:
 
 
 def make_pdf(root: Path, target: Path) -> Path:
-    """All pages as one, printed."""
-    page = sphinx(root, "singlehtml") / "book" / "intro.html"
+    """All pages as one, printed. Sphinx puts that page beside the first chapter, with links as if it stood above it."""
+    folder = sphinx(root, "singlehtml")
+    page = Path(shutil.copyfile(folder / "book" / "intro.html", folder / "index.html"))
     return print_page(page, target / f"{NAME}.pdf")
 
 

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from book_print_page import BROWSERS, print_page
 from build_print import page_count
 from small_book import HEADER, ROOT, build
 
@@ -52,6 +53,18 @@ def test_the_cheat_sheet_has_two_pages(printed: Path) -> None:
 def test_the_pdf_holds_all_pages(printed: Path) -> None:
     assert page_count(printed / "kvedu-book.pdf") >= 4
     assert (printed / "kvedu-book.pdf").stat().st_size > 50_000
+
+
+def test_a_page_whose_files_are_missing_is_not_printed(tmp_path: Path) -> None:
+    """A single page stood a folder too deep once: no style, no pictures, raw formulas, and a PDF all the same."""
+    if not any(shutil.which(name) for name in BROWSERS):
+        pytest.skip("no Chrome or Chromium to print with")
+    for name, wants in (("style", '<link rel="stylesheet" href="gone.css">'), ("picture", '<img src="gone.png" alt="">')):
+        page = tmp_path / f"{name}.html"
+        page.write_text(f"<html><head>{wants}</head><body>Text.</body></html>")
+        with pytest.raises(SystemExit, match="1 files|gone"):
+            print_page(page, tmp_path / "out.pdf")
+    assert not (tmp_path / "out.pdf").exists()
 
 
 def test_the_epub_has_pictures_and_no_scripts(printed: Path) -> None:
