@@ -96,7 +96,7 @@ def others(chip: Chip, dtype: torch.dtype, D: int) -> dict[str, list[Launch]]:
 
 
 def launches(capability: int) -> dict[str, Launch]:
-    """Name -> launch: all kernels at D = 128, attention at D = 64 too, decode in fp32."""
+    """Name -> launch: all kernels at D = 128, attention at D = 64 and 256 too, decode in fp32."""
     chip = Chip.known(capability)
     dtype = torch.bfloat16 if chip.bf16 else torch.float16
     found = attention_kinds(chip, dtype, 128) | quantized(chip, dtype, 128) | others(chip, dtype, 128)
@@ -104,6 +104,11 @@ def launches(capability: int) -> dict[str, Launch]:
         k: v for k, v in quantized(chip, dtype, 64).items() if k.endswith(("int8", "int4")) and k.startswith("decode")
     }
     found |= {f"{name}, D = 64": group for name, group in small.items()}
+    wide = {k: attention_kinds(chip, dtype, 256)[k] for k in ("decode", "prefill", "prefill, window", "tree")} | {
+        k: v for k, v in quantized(chip, dtype, 256).items() if k in ("decode over int8", "decode over e4m3")
+    }
+    found |= {f"{name}, D = 256": group for name, group in wide.items()}
+    found["decode in fp32, D = 256"] = attention(chip, torch.float32, 256, 32, 32)
     found["decode in fp32"] = attention(chip, torch.float32, 128, 32, 32)
     return {f"{name} ({launch.kernel.__name__})": launch for name, group in found.items() for launch in group}
 

@@ -5,7 +5,7 @@ import torch
 from attention_laws import law_equals_definition
 from scenes import DEVICE, make_scene
 
-from kvedu.kernels.launch import KernelError, missing, runs_on
+from kvedu.kernels.launch import Chip, KernelError, missing, runs_on
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference
 
 pytestmark = pytest.mark.skipif(not runs_on(torch.device(DEVICE)), reason=f"no Triton: {missing()} (no GPU needed)")
@@ -46,10 +46,24 @@ def test_pages_of_any_size(C, spec):
     law_equals_definition(run, make_scene(spec, 6, 2, 16, C), **SMALL, edges=True)
 
 
-@pytest.mark.parametrize("D", [16, 24, 34, 48, 64, 80, 96, 128])
+@pytest.mark.parametrize("D", [16, 24, 34, 48, 64, 80, 96, 128, 192, 256])
 def test_heads_of_any_size(D):
-    """C093: sizes that are no power of two are padded in registers, never in memory."""
+    """C093: sizes that are no power of two are padded in registers, never in memory; 256 as the rule cuts it too."""
+    if D == 256:
+        law_equals_definition(run, make_scene([(1, 30), (1, 70)], 2, 1, D, 16))
+        law_equals_definition(run, make_scene([(9, 18)], 2, 1, D, 16, dtype=torch.float32))
     law_equals_definition(run, make_scene([(1, 30), (3, 18)], 6, 2, D, 16), **SMALL)
+
+
+def test_heads_that_no_chip_holds_go_through_pytorch():
+    """C093: beyond 256, and where shared memory is too small for the smallest blocks, the kernel says no before it is compiled."""
+    from kvedu.kernels.paged_attention_triton import fits
+
+    for capability in (75, 80, 90, 100):
+        chip = Chip.known(capability)
+        assert fits(chip, 256, torch.float16, 4) and not fits(chip, 257, torch.float16) and not fits(chip, 64, torch.float64)
+        assert fits(chip, 128, torch.bfloat16) == (capability != 75)
+    assert not fits(Chip(90, 132, 16 * 1024), 256, torch.float16)
 
 
 def test_all_of_a_wide_head_is_used():

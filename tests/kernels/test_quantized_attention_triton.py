@@ -68,6 +68,13 @@ def test_fp32_is_the_definition(name, window, splits, residual):
     torch.testing.assert_close(made.attend(how, window), made.attend(quantized_attention_reference, window), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("format", [integer(8, 256), float8("e4m3", 256)], ids=["int8", "e4m3"])
+def test_heads_of_256(format):
+    made = Made(format, format, F32, D=256, K=1, counts=(1, 4), starts=(35, 0)).write(by_triton)
+    how = partial(quantized_attention, triton=True)
+    torch.testing.assert_close(made.attend(how), made.attend(quantized_attention_reference), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_fp16_is_within_twice_the_plain_error(name, monkeypatch):
     """Decode of three sequences, keys and values in one format; error against fp32 over what codes stand for."""

@@ -196,7 +196,7 @@ def plan_attention(
     check_whole(rows=rows_B3)
     check_rows(q=q_NHD, tables=tables_BJ, **({} if family_NW is None else {"family": family_NW}))
     rule = blocks_for(chip, G * N / B, G, max(D, DV), q_NHD.element_size())
-    most = 128 if family_NW is None else 32 if 0 < chip.capability < 90 else 64  # a tree's bits take registers
+    most = 128 if family_NW is None else 32 if 0 < chip.capability < 90 or D > 128 else 64  # a tree's bits take registers
     block_m = max(block_m or min(rule["block_m"], most), power_of_two(G))
     block_s, warps, stages = block_s or rule["block_s"], warps or rule["warps"], stages or rule["stages"]
     one_each = N == B

@@ -244,7 +244,7 @@ def plan_quantized_attention(
         raise KernelError(f"H={H} must be a multiple of K={K}, both tails laid out alike, and all exact numbers of one dtype")
     G, exact = H // K, q_NHD.dtype == torch.float32
     rule = blocks_for(chip, G * N / B, G, D, q_NHD.element_size())
-    block_m = max(min(block_m or rule["block_m"], 64), power_of_two(G))
+    block_m = max(min(block_m or rule["block_m"], 64 if D <= 128 else 32), power_of_two(G))
     packed = min(p.format.bits for p in (keys, values)) < 8  # unpacking takes registers
     block_s = block_s or min(rule["block_s"], 32 if packed else 64)
     one_each = N == B
@@ -273,5 +273,5 @@ def plan_quantized_attention(
         HALF=not exact and all(p.format.group in (None, D) and p.format.step == 1 for p in (keys, values)),
         PRECISION="ieee" if exact else "tf32",
     )  # fmt: skip
-    launches = [Launch(attend_codes, (K, blocks, splits), args, constants, warps or 4, stages or rule["stages"])]
+    launches = [Launch(attend_codes, (K, blocks, splits), args, constants, warps or (4 if D <= 128 else 8), stages or rule["stages"])]
     return launches if splits == 1 else [*launches, plan_merge(target, lse, out_NHD)]
