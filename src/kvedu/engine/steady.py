@@ -12,7 +12,7 @@ from kvedu.caches.layout import Row
 from kvedu.caches.paged import PagedCache
 from kvedu.caches.paged_quantized import PagedQuantizedCache
 from kvedu.caches.quantized_view import QuantizedPagedView
-from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_write
+from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference, paged_write, takes
 from kvedu.kernels.quantized_attention import QuantizedLayout
 from kvedu.kernels.quantized_pages import CodedPages
 from kvedu.kernels.transfer import put_into
@@ -30,7 +30,9 @@ class SteadyView(View):
         self.layout = PagedLayout(self.tables, torch.zeros(batch, 3, **ints))
 
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
-        return paged_attention(q_NHD, self.cache.k[layer], self.cache.v[layer], self.layout, self.window(layer))
+        k_PCKD, v_PCKD = self.cache.k[layer], self.cache.v[layer]
+        attend = paged_attention if takes(q_NHD, k_PCKD) else paged_attention_reference  # no kernel here: for tests and for reading
+        return attend(q_NHD, k_PCKD, v_PCKD, self.layout, self.window(layer))
 
     def load(self, ids: Sequence[int] | Tensor, rows: Sequence[Row]) -> None:
         """Copy a step's numbers in; ``ids`` may be on the device already."""

@@ -1,0 +1,69 @@
+"""A fused decode step gives the model's own logits and pages, and launches nine kernels a layer."""
+
+from collections import Counter
+
+import pytest
+import torch
+
+from kvedu.caches.paged import PagedCache
+from kvedu.errors import ConfigError
+from kvedu.kernels import launch
+from kvedu.kernels.launches import launches
+from kvedu.kernels.paged_attention import PagedLayout
+from kvedu.model.fused_decode import fused_decode
+from kvedu.model.transformer import Transformer
+from tiny import tiny_config, tiny_model
+
+
+@pytest.mark.parametrize("shape", [{"D": 16}, {"H": 6, "K": 2, "D": 8}, {"H": 4, "K": 1, "D": 16}])
+@torch.inference_mode()
+def test_logits_and_pages_are_the_models_own(shape) -> None:
+    """Sequences of unequal lengths, over a page's end, for several steps."""
+    model = tiny_model(tiny_config(**shape))
+    lengths, pages = [3, 7, 12], []
+    for fused in (False, True):
+        cache = PagedCache(model.config, n_pages=24, page_size=4)
+        seqs = [cache.add() for _ in lengths]
+        with cache.step(dict(zip(seqs, lengths))) as view:
+            model.hidden(torch.arange(sum(lengths)) % 90 + 1, view)
+        logits = []
+        for step in range(6):
+            ids_B = torch.tensor([step + 1, 5 * step + 2, 40 - step])
+            with cache.step({seq: 1 for seq in seqs}) as view:
+                if fused:
+                    rows = [(b, 1, row.start) for b, row in enumerate(view.rows)]
+                    layout = PagedLayout.of([cache.tables.tables[seq] for seq in seqs], rows)
+                    logits.append(fused_decode(model, cache.k, cache.v, ids_B, view.positions, view.slot_mapping, layout))
+                    view.appended.update(range(model.config.L))
+                else:
+                    logits.append(model(ids_B, view))
+        pages.append((torch.stack(logits), *cache.page_tensors))
+    for plain, other in zip(*pages):
+        assert torch.allclose(plain, other, atol=1e-4)
+
+
+@pytest.mark.skipif(launch.missing() is not None, reason="kernels are planned here, and Triton does not exist on this system")
+@torch.inference_mode()
+def test_nine_launches_a_layer() -> None:
+    counts = []
+    for layers in (2, 3):
+        config = tiny_config(D=16, L=layers)
+        with torch.device("meta"):
+            model = Transformer(config).eval().to(torch.bfloat16)
+            pages = [torch.empty(8, 4, config.K, config.D, dtype=torch.bfloat16) for _ in range(2 * layers)]
+            numbers = (torch.empty(3, dtype=torch.int64) for _ in range(3))
+            layout = PagedLayout(torch.empty(3, 2, dtype=torch.int32), torch.empty(3, 3, dtype=torch.int64))
+            with launches() as found:
+                fused_decode(model, pages[:layers], pages[layers:], *numbers, layout)
+        counts.append(Counter(one.name for one in found))
+    assert sum((counts[1] - counts[0]).values()) == 9
+    assert (counts[1] - counts[0])["linear"] == 4
+
+
+@torch.inference_mode()
+def test_other_models_are_refused_by_what_they_have() -> None:
+    cache_arguments = ([], [], torch.zeros(1, dtype=torch.int64), *[torch.zeros(1, dtype=torch.int64)] * 2, PagedLayout.of([[0]], [(0, 1, 0)]))
+    with pytest.raises(ConfigError, match="biases"):
+        fused_decode(tiny_model(tiny_config(qkv_bias=True)), *cache_arguments)
+    with pytest.raises(ConfigError, match="windows"):
+        fused_decode(tiny_model(tiny_config(sliding_window=4)), *cache_arguments)
