@@ -1,33 +1,41 @@
 """The workload of nano-vllm: 256 requests, prompts and outputs of 100 to 1,024 tokens, over Qwen3-0.6B's shape.
 
-    python bench/bench_nano.py [--save] [--device cuda] [--requests 256] [--longest 1024] [--layers N] [--only engine,static,transformers]
+    python bench/bench_nano.py [--save] [--device cuda] [--requests 256] [--longest 1024] [--layers N] [--only engine,ways,real,static]
 
 Weights are random, since speed does not depend on them; EOS is ignored; seed 0 gives 133,966 output tokens. Prints
 tokens a second of the engine, its share of the bound (each step's weights and keys and values over the copy bandwidth
-measured in the same run), beside padded static batching of the same model and transformers' continuous batching. On a CPU give fewer and
-shorter requests: ``--requests 8 --longest 128 --layers 2``.
+measured in the same run), then, on every second request, the engine with one thing changed at a time (recordings off, overlap
+off, prefix reuse, int8 and fp8 pages, guesses); SmolLM2 itself on the frozen texts, without and with guesses; beside padded static
+batching of the same model and transformers' continuous batching. On a CPU give fewer and shorter requests: ``--requests 8 --longest 128 --layers 2``; recordings are then made by their double.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import random
 import sys
 import time
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
 
-from kvedu import Engine, machine
+import kvedu
+from kvedu import Engine, machine, texts
 from kvedu.analysis.known_models import known_model
 from kvedu.analysis.memory import kv_bytes_per_token
 from kvedu.analysis.weights import weights_read
 from kvedu.book.rows import save_row
+from kvedu.caches.kv_format import KVFormat
+from kvedu.caches.paged import PagedCache
+from kvedu.caches.prefix_hash import HashReuse
 from kvedu.config import ModelConfig
+from kvedu.engine.graphs import Again, DecodeGraphs
 from kvedu.engine.trace import Stepped, Trace
 from kvedu.errors import KveduError
 from kvedu.model.generate import generate
 from kvedu.model.transformer import Transformer
+from kvedu.speculative.ngram import NGram
 from kvedu.units import MiB
 
 SHORTEST = 100
@@ -62,34 +70,76 @@ def wait(device: torch.device) -> None:
         torch.accelerator.synchronize()
 
 
-def bound_seconds(config: ModelConfig, trace: Trace, element: int, bandwidth: float) -> float:
-    """Least time of all steps: each reads the weights and the keys and values of its sequences once."""
-    weights, per_token = weights_read(config, element), kv_bytes_per_token(config, element)
+def bound_seconds(config: ModelConfig, trace: Trace, element: int, per_token: float, bandwidth: float) -> float:
+    """Least time of all steps: each reads the weights and the keys and values of its sequences once, ``per_token`` bytes a token."""
+    weights = weights_read(config, element)
     steps = [event for event in trace.events if isinstance(event, Stepped)]
     return sum(weights + per_token * sum(share.context + share.tokens for share in step.shares) for step in steps) / bandwidth
 
 
-def run_engine(model: Transformer, prompts: Sequence[list[int]], outputs: Sequence[int], cache_bytes: int, bandwidth: float) -> dict[str, Any]:
-    """All requests at once through the engine, after a short run that compiles and records what there is."""
-    device, trace = model.device, Trace()
-    settings = {"cache_bytes": cache_bytes, "page_size": 16 if device.type == "cpu" else 256, "max_running": 256, "token_budget": 16_384}
-    engine = Engine(model, trace=trace, **settings)
-    for prompt in prompts[:4]:
-        engine.add(prompt[:64], max_new_tokens=8, ignore_eos=True)
-    while not engine.idle:
-        engine.step()
-    trace.events.clear()
-    wait(device)
+def serve(engine: Engine, prompts: Sequence[list[int]], outputs: Sequence[int]) -> float:
+    """Seconds that the engine takes for all of them at once."""
+    wait(engine.model.device)
     start = time.perf_counter()
     for prompt, tokens in zip(prompts, outputs):
         engine.add(prompt, max_new_tokens=tokens, ignore_eos=True)
     while not engine.idle:
         engine.step()
-    wait(device)
-    seconds = time.perf_counter() - start
-    least = bound_seconds(model.config, trace, model.dtype.itemsize, bandwidth)
+    wait(engine.model.device)
+    return time.perf_counter() - start
+
+
+def run_engine(
+    model: Transformer, prompts: Sequence[list[int]], outputs: Sequence[int], bandwidth: float, memory: float, shared: bool = False, **settings: Any
+) -> dict[str, Any]:
+    """All requests at once through the engine, after a run with an eighth of the answers that compiles and records what there is.
+
+    ``shared``: all prompts begin with the same page.
+    """
+    on_cpu, trace, config = model.device.type == "cpu", Trace(), model.config
+    page = 16 if on_cpu else 256
+    if shared:
+        prompts = [[*range(1, page + 1), *prompt] for prompt in prompts]
+    if on_cpu:  # nothing is measured there: as many places as all of them take, and what a GPU does by doubles
+        places = sum(len(p) + n + 2 * page for p, n in zip(prompts, outputs))
+        settings = {"cache_bytes": places * kv_bytes_per_token(config, 4), "graphs": by_double, "overlap": True} | settings
+    engine = Engine(model, trace=trace, page_size=page, max_running=256, token_budget=16_384, memory_share=memory, **settings)
+    serve(engine, prompts, [max(1, tokens // 8) for tokens in outputs])
+    trace.events.clear()
+    seconds = serve(engine, prompts, outputs)
+    cache = engine.cache
+    per_token = sum(x.nbytes for x in cache.page_tensors) / len(cache.page_tensors[0]) / page
+    least = bound_seconds(config, trace, model.dtype.itemsize, per_token, bandwidth)
+    graphs = engine.executor.graphs
     return {"seconds": seconds, "tokens_per_s": sum(outputs) / seconds, "bound_tokens_per_s": sum(outputs) / least, "share_of_bound": least / seconds,
-            "steps": sum(isinstance(event, Stepped) for event in trace.events)}  # fmt: skip
+            "steps": sum(isinstance(event, Stepped) for event in trace.events), "recordings": len(graphs.recorded) if graphs else 0,
+            "cache_bytes": cache.nbytes}  # fmt: skip
+
+
+def by_double(model: Transformer, cache: PagedCache) -> DecodeGraphs:
+    """Recordings that run again what they recorded: for a machine without a GPU."""
+    return DecodeGraphs(model, cache, record=Again)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "no recordings": {"graphs": False},
+    "no overlap": {"overlap": False},
+    "neither": {"graphs": False, "overlap": False},
+    "prefix reuse": {"reuse": HashReuse, "shared": True},
+    "int8 pages": {"kv_format": KVFormat.int8(group=128)},
+    "fp8 pages": {"kv_format": KVFormat.fp8()},
+    "guesses": {"speculate": NGram()},
+}
+"""What is changed, one thing at a time."""
+
+
+def run_real(device: torch.device, bandwidth: float, memory: float, pieces: int, length: int = 200, **settings: Any) -> dict[str, Any]:
+    """SmolLM2 goes on with pieces of the frozen texts, 128 tokens each: real text, so that guesses can be right."""
+    model = kvedu.load(device=device)
+    ids = [token for name in texts.names() for token in model.tokenizer.encode(texts.read(name))]
+    prompts = [ids[i : i + length] for i in range(0, len(ids) - length, length)][:pieces]
+    return run_engine(model, prompts, [128] * len(prompts), bandwidth, memory, **settings)
 
 
 def run_static(model: Transformer, prompts: Sequence[list[int]], outputs: Sequence[int], batch: int) -> dict[str, Any]:
@@ -138,7 +188,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--longest", type=int, default=1024)
     parser.add_argument("--layers", type=int, help="fewer layers than the model has, for a dry run")
     parser.add_argument("--memory", type=float, default=0.8, help="share of the free memory for the cache, on a GPU")
-    parser.add_argument("--only", default="engine,static,transformers")
+    parser.add_argument("--only", default="engine,ways,real,real with guesses,static,transformers")
     options = parser.parse_args(argv)
     device = torch.device(options.device)
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
@@ -150,19 +200,22 @@ def main(argv: list[str]) -> int:
     model = random_model(config, device, dtype)
     prompts, outputs = workload(options.requests, options.longest)
     bandwidth = machine.copy_bandwidth((64 if device.type == "cpu" else 4096) * MiB, device)
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
-    need = sum(len(p) + n + 256 for p, n in zip(prompts, outputs)) * kv_bytes_per_token(config, dtype.itemsize)
-    cache_bytes = min(int(options.memory * free), need) if free else need
     values: dict[str, Any] = {
         "settings": {"requests": options.requests, "longest": options.longest, "layers": config.L, "dtype": str(dtype).removeprefix("torch."),
                      "output_tokens": sum(outputs), "copy_gb_per_s": bandwidth / 1e9, "device": str(machine.describe(device)["device"])},
     }  # fmt: skip
-    kinds = {
-        "engine": lambda: run_engine(model, prompts, outputs, cache_bytes, bandwidth),
+    kinds: dict[str, Callable[[], dict[str, Any]]] = {
+        "engine": lambda: run_engine(model, prompts, outputs, bandwidth, options.memory),
         "static": lambda: run_static(model, prompts, outputs, batch=min(64, len(prompts))),
+        "real": lambda: run_real(device, bandwidth, options.memory, min(128, options.requests)),
+        "real with guesses": lambda: run_real(device, bandwidth, options.memory, min(128, options.requests), speculate=NGram()),
         "transformers": lambda: run_transformers(config, prompts, outputs, device, dtype),
     }
-    for name in options.only.split(","):
+    for way, settings in WAYS.items():
+        kinds[f"ways/{way}"] = lambda s=settings: run_engine(model, prompts[::2], outputs[::2], bandwidth, options.memory, **s)
+    asked = options.only.split(",")
+    for name in [name for one in asked for name in ([kind for kind in kinds if kind.startswith("ways/")] if one == "ways" else [one])]:
+        gc.collect()  # the cache and the recordings of the engine before
         try:
             with torch.inference_mode():
                 values[name] = {key: round(value, 4) if isinstance(value, float) else value for key, value in kinds[name]().items()}
@@ -171,7 +224,7 @@ def main(argv: list[str]) -> int:
         print(f"{name}: {values[name]}", flush=True)
     if options.save:
         save_row("nano", values, command=" ".join(["python", "bench/bench_nano.py", *argv]))
-    return 1 if "failed" in values.get("engine", {}) else 0
+    return 1 if any("failed" in values[name] for name in values if name == "engine" or name.startswith("ways/")) else 0
 
 
 if __name__ == "__main__":
