@@ -136,7 +136,7 @@
         tree.push(...cuts(found, 1, 10, y, (width - 20) / 8, `the others: ${plural(found.lengths[1], "key")} in ${plural(parts, "split")}`));
         y += gap;
       }
-      tree.push(label(10, y + 4, `${found.n} multiprocessors, wave ${found.wave + 1} of ${found.waves}: a bar is a program`));
+      tree.push(label(10, y + 4, `${found.n} multiprocessors, wave ${found.wave + 1} of ${found.waves}${width < 420 ? "" : ": a bar is a program"}`));
       const cells = grid(found, width, y + 12);
       const below = bars(found, width, cells.bottom + 18);
       return [below.bottom, ...tree, ...cells.tree, ...below.tree];
