@@ -9,7 +9,8 @@ PLAIN = """
 .bd-footer, .skip-link, .headerlink, .copybtn, #pst-back-to-top, #jb-print-toc, .search-button__wrapper { display: none !important }
 .bd-main, .bd-content, .bd-article-container, .bd-article, .bd-container, .bd-container__inner { display: block !important; max-width: none !important; padding: 0 !important; margin: 0 !important }
 html, body { background: white !important; font-size: 10pt }
-figure, .kvfig, table, .admonition, .kvq-question { break-inside: avoid }
+figure, .kvfig, table, .admonition, .kvq-question, .kv-verdict { break-inside: avoid }
+mjx-container g { stroke: none !important }  /* a line of width 0 is a hairline in a PDF */
 pre { white-space: pre-wrap !important; font-size: 8pt }
 /* What could scroll is never cut at a page's end: it would leave an empty frame there. */
 pre, .highlight, .cell, .cell_input, .cell_output, .output, .literal-block-wrapper { overflow: visible !important; break-inside: auto !important; orphans: 4; widows: 4 }
