@@ -1,5 +1,6 @@
 """Quantized pages in Triton: coded as ``encode`` codes, bit for bit; attended to as the definition says."""
 
+from copy import copy
 from dataclasses import replace
 from functools import partial
 
@@ -15,16 +16,42 @@ from kvedu.kernels.launch import KernelError, missing, runs_on
 from kvedu.kernels.quantized_attention import quantized_attention, quantized_attention_reference
 from kvedu.kernels.quantized_pages import Exact, quantized_write, quantized_write_reference
 
-pytestmark = [
-    pytest.mark.skipif(not runs_on(torch.device(DEVICE)), reason=f"no Triton: {missing()} (no GPU needed)"),
-    pytest.mark.skipif(DEVICE != "cpu", reason="the step is made for the interpreter"),
-]
+pytestmark = pytest.mark.skipif(not runs_on(torch.device(DEVICE)), reason=f"no Triton: {missing()} (no GPU needed)")
 F32, F16 = torch.float32, torch.float16
 WHOLE = {"int8, whole head, zero": integer(8, 64), "int4, whole head": integer(4, 64), "e4m3, whole head": float8("e4m3", 64)}
 KEPT = WHOLE | {
     name: replace(f, scale_dtype=F16) if f.scale_dtype is torch.bfloat16 else f for name, f in FORMATS.items() if not f.apart
 }
-by_triton = partial(quantized_write, triton=True)
+
+
+def by_triton(pages, exact, rows, units):
+    """The kernel, where the pages are."""
+    quantized_write(pages, exact, rows.to(DEVICE), units.to(DEVICE), triton=True)
+
+
+def there(made):
+    """The same step where the kernels run; itself, where that is the CPU."""
+    if DEVICE == "cpu":
+        return made
+    moved = copy(made)
+    moved.sides = [copy(side) for side in made.sides]
+    for side in moved.sides:
+        side.coded = type(side.coded)(*(x if x is None else x.to(DEVICE) for x in side.coded))
+    moved.exact = [Exact(*(x.to(DEVICE) for x in side)) for side in made.exact]
+    moved.numbers = [[x.to(DEVICE) for x in side] for side in made.numbers]
+    moved.layout = replace(made.layout, tables=made.layout.tables.to(DEVICE), rows=made.layout.rows.to(DEVICE))
+    moved.q_NHD = made.q_NHD.to(DEVICE)
+    return moved
+
+
+def here(made, moved):
+    """``made`` with the codes that ``moved`` has."""
+    for side, other in zip(made.sides, moved.sides):
+        for x, y in zip(side.tensors, other.tensors):
+            x.copy_(y)
+    return made
+
+
 SMALL = dict(counts=(1, 3, 9), starts=(38, 0, 23))
 
 
@@ -47,10 +74,11 @@ def test_coded_as_encode_codes(name):
             made.exact = [Exact(fresh * by_channel, tails * by_channel) for fresh, tails in made.exact]
         made.numbers[0][0][:, 0, :] = 0
         made.numbers[1][0][:, 1, 3] = 100
+    a = there(a)
     a.write(by_triton), b.write(quantized_write_reference)
     for x, y in zip(a.sides, b.sides):
         for got, wanted in zip(x.tensors, y.tensors):
-            assert torch.equal(got.view(torch.uint8), wanted.view(torch.uint8)), name
+            assert torch.equal(got.cpu().view(torch.uint8), wanted.view(torch.uint8)), name
 
 
 def in_fp16(q_THD, k_SKD, v_SKD, visible_TS):
@@ -65,21 +93,22 @@ def test_fp32_is_the_definition(name, window, splits, residual):
     """A lone decode, a prompt and a chunk after a prefix in one step, keys in one format and values in another."""
     made = Made(KEPT[name], KEPT["int8"], F32, residual=residual, **SMALL).write(quantized_write_reference)
     how = partial(quantized_attention, triton=True, block_m=16, block_s=16, splits=splits)
-    torch.testing.assert_close(made.attend(how, window), made.attend(quantized_attention_reference, window), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(there(made).attend(how, window).cpu(), made.attend(quantized_attention_reference, window), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("format", [integer(8, 256), float8("e4m3", 256)], ids=["int8", "e4m3"])
 def test_heads_of_256(format):
-    made = Made(format, format, F32, D=256, K=1, counts=(1, 4), starts=(35, 0)).write(by_triton)
+    made = Made(format, format, F32, D=256, K=1, counts=(1, 4), starts=(35, 0))
+    moved = there(made).write(by_triton)
     how = partial(quantized_attention, triton=True)
-    torch.testing.assert_close(made.attend(how), made.attend(quantized_attention_reference), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(moved.attend(how).cpu(), here(made, moved).attend(quantized_attention_reference), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_fp16_is_within_twice_the_plain_error(name, monkeypatch):
     """Decode of three sequences, keys and values in one format; error against fp32 over what codes stand for."""
     made = Made(KEPT[name], KEPT[name], F16, residual=1, counts=(1, 1, 1), starts=(38, 0, 23)).write(quantized_write_reference)
-    got = made.attend(partial(quantized_attention, triton=True, block_m=16, block_s=32)).float()
+    got = there(made).attend(partial(quantized_attention, triton=True, block_m=16, block_s=32)).float().cpu()
     plain_q = made.q_NHD
     made.q_NHD, made.exact = plain_q.float(), [Exact(*(x.float() for x in side)) for side in made.exact]
     exact = made.attend(quantized_attention_reference)
@@ -98,14 +127,13 @@ def test_channels_that_break_scales(format):
     made.exact = [Exact(torch.zeros_like(fresh), tails) for fresh, tails in made.exact]
     for fresh, _ in made.exact:
         fresh[:, 1] = 100
-    made.write(by_triton)
-    out = made.attend(partial(quantized_attention, triton=True, block_s=16))
+    out = there(made).write(by_triton).attend(partial(quantized_attention, triton=True, block_s=16))
     assert (out[:, :3] == 0).all() and ((out[:, 3:] - 100).abs() <= 1).all()
 
 
 def test_what_the_kernel_does_not_read_is_refused():
     for format, sign in ((FORMATS["int4, 2 apart"], "set apart"), (FORMATS["int4"], "bf16")):
-        made = Made(format, format, F32, counts=(1,), starts=(3,))
+        made = there(Made(format, format, F32, counts=(1,), starts=(3,)))
         with pytest.raises(KernelError, match=sign):
             made.attend(partial(quantized_attention, triton=True))
         with pytest.raises(KernelError, match=sign):
