@@ -1,7 +1,7 @@
-"""Where the training of EAGLE and MTP heads begins: the best linear guess of the target's next feature, found in closed form.
+"""Where the training of MTP modules begins: the best linear guess of the target's next feature, found in closed form.
 
-A fresh head would spend most of its short training on what least squares say at once: what the target's last block
-makes of the next token, from that token's embedding and the output before it. The decoder layer begins with no say.
+Fresh modules would spend most of their short training on what least squares say at once: what the target's last block
+makes of the next token, from that token's embedding and the output before it. The decoder layers begin with no say.
 """
 
 from __future__ import annotations
@@ -13,19 +13,9 @@ from head_unroll import rms
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from kvedu.speculative.eagle_head import EagleHead
 from kvedu.speculative.mtp_heads import MtpHeads
 
 RIDGE, SCALE, SEED = 0.003, 0.03, 1
-
-
-@torch.no_grad()
-def begin_eagle(head: EagleHead, teacher: Teacher, features: Features) -> None:
-    """Set ``fuse`` to the last tap and the step by regression on the text."""
-    generator = torch.Generator().manual_seed(SEED)
-    head.fuse.weight.normal_(0, 0.1 * SCALE, generator=generator)
-    head.fuse.weight[:, -features.width :] += torch.eye(features.width)
-    begin_step(head.step, teacher, regression(teacher, features), generator)
 
 
 @torch.no_grad()

@@ -131,8 +131,8 @@ def asked(model: Transformer) -> list[Prompt]:
     return prompts
 
 
-def corpus(model: Transformer, work: Path) -> tuple[list[Sequence], list[Sequence]]:
-    """What is written and what is read; what is sampled is kept in ``work`` group by group, so that a stopped run goes on."""
+def corpus(model: Transformer, work: Path) -> tuple[list[Sequence], list[Sequence], list[Prompt]]:
+    """What is written and what is read, and prompts that are left; what is sampled is kept in ``work`` group by group, so that a stopped run goes on."""
     windows, prompts = read_sequences(model)
     train, held = ([p for p in prompts if p.held_out is side] for side in (False, True))
     prompts = [*train[:700], *held[:64], *asked(model)]
@@ -140,7 +140,7 @@ def corpus(model: Transformer, work: Path) -> tuple[list[Sequence], list[Sequenc
     sequences: list[Sequence] = []
     for group in written(model, prompts[:WRITTEN], work):
         sequences += group
-    return sequences, [s for s in windows if not s.held_out][:READ]
+    return sequences, [s for s in windows if not s.held_out][:READ], prompts[WRITTEN:]
 
 
 def written(model: Transformer, prompts: list[Prompt], work: Path) -> Iterator[list[Sequence]]:

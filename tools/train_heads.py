@@ -24,8 +24,9 @@ import torch
 from head_clock import clock, spent
 from head_features import Features, features
 from head_measure import acceptance
-from head_start import begin_eagle, begin_mtp
-from head_text import SEED, corpus, counts, package_versions, text_hash
+from head_more import more, prompts
+from head_start import begin_mtp
+from head_text import SEED, Sequence, corpus, counts, package_versions, text_hash
 from head_training import Loss, Schedule, Teacher, Text, draft_loss, eagle_loss, medusa_loss, mtp_loss, taught, train
 from unfinished import close_work, open_work
 
@@ -59,7 +60,8 @@ class Lessons:
         self.work = work
         self.target = kvedu.load(dtype=torch.float32)
         fast = kvedu.load(dtype=torch.bfloat16).pack()
-        written, self.read = corpus(fast, work)
+        written, self.read, left = corpus(fast, work)
+        self.asked = prompts(fast, left)
         self.written = [s for s in written if not s.held_out]
         self.held_out = [s for s in written if s.held_out]
         self.vocabulary = DraftVocabulary.frequent(counts(self.target, self.written), R, always=self.target.config.eos_ids)
@@ -78,6 +80,16 @@ class Lessons:
         pairs = ((self.own.p_BTL, read.p_BTL), (self.own.places_BTL, read.places_BTL))
         return Text(joined(self.own.features, read.features), *(torch.cat(pair) for pair in pairs))
 
+    @cached_property
+    def more_sequences(self) -> list[Sequence]:
+        """What the target wrote besides."""
+        return more(self.fast, self.asked, TAPS, self.work)
+
+    @cached_property
+    def more(self) -> Text:
+        """That, with its features."""
+        return taught(self.teacher, features(self.fast, self.more_sequences, TAPS, self.work, "more"))
+
     def run(self, name: str, module: torch.nn.Module, loss: Loss, text: str, schedule: Schedule) -> None:
         """Train, or go on, or find it done."""
         with clock(self.work, name):
@@ -86,7 +98,7 @@ class Lessons:
 
     def texts(self) -> dict[str, Any]:
         """What was learned from, and what was held out, by number and hash."""
-        groups = {"written": self.written, "read": self.read, "held_out": self.held_out}
+        groups = {"written": self.written, "more": self.more_sequences, "read": self.read, "held_out": self.held_out}
         return {
             "packages": package_versions(),
             "seed": SEED,
@@ -100,15 +112,14 @@ Trained = tuple[torch.nn.Module, dict[str, int | list[int]], dict[str, Any]]
 
 
 def train_eagle(lessons: Lessons) -> Trained:
-    """From a linear guess: one token ahead on everything, then three on the target's own text."""
+    """One token ahead on the target's own text, two on everything, three on its own text; then on text that is new."""
     head = fresh_head(HeadShape(lessons.target.config, TAPS, R), lessons.target)
     stages = (
-        ("eagle-one", "all", 1, Schedule(2, 8, 1e-3, end=0.4)),
-        ("eagle-three", "own", 3, Schedule(4, 8, 5e-4)),
+        ("eagle-a", "own", 1, Schedule(2, 4, 1e-3, end=0.5)),
+        ("eagle-b", "all", 2, Schedule(2, 4, 1e-3, end=0.3)),
+        ("eagle-c", "own", 3, Schedule(1, 4, 3e-4)),
+        ("eagle-d", "more", 3, Schedule(2, 4, 6e-4)),
     )
-    if not (lessons.work / "eagle-one.pt").is_file():
-        with clock(lessons.work, "eagle-begin"):
-            begin_eagle(head, lessons.teacher, lessons.own.features)
     for name, text, depth, schedule in stages:
         lessons.run(name, head, eagle_loss(head, lessons.teacher, getattr(lessons, text), depth), text, schedule)
     how = [{"text": text, "depth": depth, **asdict(schedule)} for _, text, depth, schedule in stages]
@@ -117,26 +128,26 @@ def train_eagle(lessons: Lessons) -> Trained:
 
 def train_medusa(lessons: Lessons) -> Trained:
     """Three heads on the target's own text."""
-    target, schedule = lessons.target, Schedule(8, 8, 2e-3)
+    target, schedule = lessons.target, Schedule(8, 8, 2e-3, muon=True)
     heads = fresh_medusa(HeadShape(target.config, (target.config.L,), R), target, 3)
     lessons.run("medusa", heads, medusa_loss(heads, lessons.teacher, lessons.own), "own", schedule)
     return heads, {"k": 3}, {"stages": [{"text": "own", **asdict(schedule)}]}
 
 
 def train_mtp(lessons: Lessons) -> Trained:
-    """Two modules on the target's own text, from the same linear guess as EAGLE's head."""
-    target, schedule = lessons.target, Schedule(2, 8, 1e-3)
+    """Two modules on what the target wrote besides, from a linear guess."""
+    target, schedule = lessons.target, Schedule(1.5, 8, 1e-3, muon=True)
     heads = fresh_mtp(HeadShape(target.config, (target.config.L,), R), target, 2)
     if not (lessons.work / "mtp.pt").is_file():
         with clock(lessons.work, "mtp-begin"):
-            begin_mtp(heads, lessons.teacher, lessons.own.features)
-    lessons.run("mtp", heads, mtp_loss(heads, lessons.teacher, lessons.own), "own", schedule)
-    return heads, {"k": 2}, {"stages": [{"text": "own", **asdict(schedule)}]}
+            begin_mtp(heads, lessons.teacher, lessons.more.features)
+    lessons.run("mtp", heads, mtp_loss(heads, lessons.teacher, lessons.more), "more", schedule)
+    return heads, {"k": 2}, {"stages": [{"text": "more", **asdict(schedule)}]}
 
 
 def train_draft(lessons: Lessons) -> Trained:
     """The target's own first layers learn to foretell it; embedding and output head stay the target's."""
-    target, schedule = lessons.target, Schedule(2, 8, 1e-3)
+    target, schedule = lessons.target, Schedule(2, 8, 1e-3, muon=True)
     model = first_layers(target, LAYERS)
     model.layers, model.norm = copy.deepcopy(model.layers), copy.deepcopy(model.norm)
     model.embed.requires_grad_(False)
@@ -227,7 +238,7 @@ def different_texts(now: dict[str, Any], then: dict[str, Any]) -> list[str]:
     """Sentences for texts that are not those of the shipped heads: other package versions, or another CPU's greedy choices."""
     return [
         f"the {name} text has hash {now[name]['ids_sha256'][:12]}, {then[name]['ids_sha256'][:12]} as shipped"
-        for name in ("written", "read", "held_out")
+        for name in ("written", "more", "read", "held_out")
         if now[name]["ids_sha256"] != then[name]["ids_sha256"]
     ]
 

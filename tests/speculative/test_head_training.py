@@ -7,7 +7,7 @@ import torch
 
 from head_clock import clock, spent
 from head_features import Features
-from head_start import begin_eagle, begin_mtp
+from head_start import begin_mtp
 from head_training import Lesson, Schedule, Teacher, draft_loss, eagle_loss, medusa_loss, mtp_loss, order, taught, train
 from kvedu.caches.concat import ConcatCache
 from kvedu.speculative.eagle_head import fresh_head
@@ -87,14 +87,16 @@ def test_every_kind_learns(name, teacher, text, tmp_path):
         module.layers.requires_grad_(True)
         loss = draft_loss(module, teacher, text)
     before = float(loss(torch.arange(4))[0])
-    for _ in train(module, loss, 4, Schedule(30, 4, 2e-2, warmup=2), tmp_path / f"{name}.pt"):
+    schedule = Schedule(30, 4, 5e-3 if name == "eagle" else 2e-2, warmup=2, muon=name != "eagle")
+    for _ in train(module, loss, 4, schedule, tmp_path / f"{name}.pt"):
         pass
     assert float(loss(torch.arange(4))[0]) < 0.85 * before
 
 
-def test_a_stopped_run_goes_on_as_one_that_never_stopped(teacher, text, tmp_path, monkeypatch):
+@pytest.mark.parametrize("muon", [False, True])
+def test_a_stopped_run_goes_on_as_one_that_never_stopped(muon, teacher, text, tmp_path, monkeypatch):
     monkeypatch.setattr("head_training.SAVE_EVERY", 3)
-    schedule, ends = Schedule(3, 2, 1e-3), []
+    schedule, ends = Schedule(3, 2, 1e-3, muon=muon), []
     for stop in (False, True):
         module, path = head(), tmp_path / f"{stop}.pt"
         loss = eagle_loss(module, teacher, text, 1)
@@ -115,16 +117,15 @@ def test_every_pass_takes_every_sequence_once():
     assert [b.tolist() for b in batches] != [b.tolist() for b in order(10, Schedule(2, 5, seed=8))]
 
 
-@pytest.mark.parametrize("kind", ["eagle", "mtp"])
-def test_a_linear_guess_is_a_better_beginning(kind, teacher, text):
-    """What least squares say is closer to the target than what a fresh head says, and the layer has no say yet."""
-    module = head() if kind == "eagle" else fresh_mtp(shape(MODEL), MODEL, 2)
-    step = module.step if kind == "eagle" else module.steps[0]
-    loss = eagle_loss(module, teacher, text, 1) if kind == "eagle" else mtp_loss(module, teacher, text)
+def test_a_linear_guess_is_a_better_beginning(teacher, text):
+    """What least squares say is closer to the target than what fresh modules say, and the layers have no say yet."""
+    module = fresh_mtp(shape(MODEL), MODEL, 2)
+    loss = mtp_loss(module, teacher, text)
     before = float(loss(torch.arange(4))[0].detach())
-    (begin_eagle if kind == "eagle" else begin_mtp)(module, teacher, text.features)
+    begin_mtp(module, teacher, text.features)
     assert float(loss(torch.arange(4))[0].detach()) < 0.9 * before
-    assert not step.block.attn.out.weight.any() and not step.block.mlp.down.weight.any() and step.block.attn.qkv.weight.any()
+    for step in module.steps:
+        assert not step.block.attn.out.weight.any() and not step.block.mlp.down.weight.any() and step.block.attn.qkv.weight.any()
 
 
 def test_seconds_of_a_stage_add_up_over_a_stop(tmp_path):
