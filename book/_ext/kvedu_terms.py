@@ -14,7 +14,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-EVERYDAY = frozenset({"draft", "head", "key", "page", "slot", "value", "batch", "fork", "knee", "salt", "query", "decode", "token", "latency", "group", "scale", "calibration", "kernel", "program", "split", "per token", "per channel"})
+EVERYDAY = frozenset({"draft", "head", "key", "page", "slot", "value", "batch", "fork", "knee", "salt", "query", "decode", "token", "latency", "group", "scale", "calibration", "kernel", "program", "split", "ladder", "per token", "per channel"})
 """Terms that only an author can tell from the everyday word, or that every page would link in its first line."""
 
 NOT_PROSE = (
