@@ -3,10 +3,10 @@
 import torch
 
 from kvedu.analysis.hardware import hardware
+from kvedu.analysis.issue import issue_rate
 from kvedu.book.questions import Choice, Number, Option
 from kvedu.caches.formats import integer
 from kvedu.kernels import attention
-from kvedu.kernels.instructions import issue_rate
 from kvedu.kernels.quantized_attention import QuantizedLayout
 
 H200 = hardware("H200-SXM")

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from kvedu.analysis.hardware import hardware
-from kvedu.kernels.instructions import Loop, issue_rate, longest_in
+from kvedu.kernels.instructions import Loop, longest_in
 from kvedu.kernels.launch import KernelError, missing
 
 CODE = """
@@ -42,12 +41,6 @@ def test_the_longest_loop_is_found_and_jumps_ahead_are_none():
 def test_code_without_a_loop_is_refused():
     with pytest.raises(KernelError, match="no loop"):
         longest_in(CODE.replace("(.L_x_0)", "(.L_x_9)").replace("(.L_x_2)", "(.L_x_3)"))
-
-
-def test_four_warps_a_clock():
-    """By hand: multiprocessors times 128 times the boost clock of the datasheet."""
-    for name, capability, processors, clock in (("T4", 75, 40, 1.59e9), ("A100-80GB-SXM", 80, 108, 1.41e9), ("H100-SXM", 90, 132, 1.98e9)):
-        assert issue_rate(hardware(name), capability) == pytest.approx(processors * 128 * clock, rel=0.01)
 
 
 @pytest.mark.skipif(bool(missing()), reason=f"no Triton: {missing()} (no GPU needed)")

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 from kvedu.analysis.hardware import hardware
+from kvedu.analysis.issue import issue_rate
 from kvedu.book.rows import load_row
-from kvedu.kernels.instructions import issue_rate
 from kvedu.viz import coded, still
 from kvedu.viz.node import evaluate
 

@@ -1,8 +1,9 @@
 """What a kernel's main loop is made of, read from its machine code: instructions a thread and pass, without a GPU.
 
 A chip reads so many bytes a second and issues so many instructions a second. Whichever a loop needs more of bounds it;
-for a decode kernel over 16-bit numbers it is bytes, for one that unpacks codes it need not be. The count is static:
-every instruction of the loop once, the slow and the quick ones alike, so what follows from it is a bound, not a time.
+for a decode kernel over 16-bit numbers it is bytes, for one that unpacks codes it need not be. ``analysis/issue`` says how
+many a chip issues. The count is static: every instruction of the loop once, the slow and the quick ones alike, so what
+follows from it is a bound, not a time.
 """
 
 from __future__ import annotations
@@ -14,15 +15,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvedu.analysis.roofline import Hardware
 from kvedu.kernels.ahead import compiled
 from kvedu.kernels.launch import KernelError, Launch
-
-
-ISSUED = 4 * 32
-"""Threads for which a multiprocessor issues an instruction in one clock: four schedulers, a warp each, since capability 7.0."""
-FP32_LANES = {75: 64, 80: 64}
-"""Multiply-adds in fp32 of a multiprocessor in one clock; 128 where nothing else stands here."""
 
 
 @dataclass(frozen=True)
@@ -69,17 +63,3 @@ def longest_in(text: str) -> Loop:
         raise KernelError("this machine code has no loop")
     longest = max(loops, key=len)
     return Loop(len(longest), dict(Counter(longest).most_common()))
-
-
-def issue_rate(hardware: Hardware, capability: int) -> float:
-    """Instructions of single threads that a GPU issues a second, at most: four warps of 32 a clock on each multiprocessor.
-
-    The clock is the one that its plain fp32 rate is quoted at, a multiply-add on each of its fp32 lanes. Many instructions
-    (integers, conversions, exponentials) have fewer lanes, so this is an upper limit.
-    Source: throughput table of the CUDA C++ programming guide.
-
-    >>> from kvedu.analysis.hardware import hardware
-    >>> [round(issue_rate(hardware(name), capability) / 1e12, 1) for name, capability in (("A100-80GB-SXM", 80), ("H200-SXM", 90))]
-    [19.5, 33.5]
-    """
-    return hardware.peak("fp32") / 2 * ISSUED / FP32_LANES.get(capability, ISSUED)

@@ -70,7 +70,7 @@
       const key = [["codes", 0], ["scales", 1], ["exact", 2]];
       key.forEach(([name, i], n) => tree.push(rect(10 + 76 * n, 160, 10, 10, color(i)), label(24 + 76 * n, 169, name)));
       const longest = Math.max(...f.before, ...f.times, 1e-12), time = d3.scaleLinear([0, longest], [0, wide]);
-      tree.push(label(10, 200, `reading the cache in a step of ${plural(state.batch, "sequence")}, at least`));
+      tree.push(label(10, 200, narrow ? "reading the cache, at least" : `reading the cache in a step of ${plural(state.batch, "sequence")}, at least`));
       let y = 208;
       for (const [name, [bytes, instructions], fill] of [["16 bits", f.before, ink], [called, f.times, color(0)]]) {
         tree.push(rect(10, y, time(bytes), 9, fill, { opacity: bytes >= instructions ? 1 : 0.45 }));

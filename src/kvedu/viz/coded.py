@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Mapping, Sequence
 
 from kvedu.analysis.hardware import hardware
+from kvedu.analysis.issue import issue_rate
 from kvedu.analysis.known_models import known_model
 from kvedu.analysis.memory import weight_bytes
 from kvedu.caches.formats import Format, float8, integer
-from kvedu.kernels.instructions import issue_rate
 
 D = 128
 FORMATS: Mapping[str, tuple[Format, Format]] = {
