@@ -1,11 +1,15 @@
 """Everything that needs a GPU, in one run: machine, tests, kernels, the engine, labs; ends in a table and one JSON file.
 
     python tools/gpu_check.py [--dry] [--minutes 8] [--only tests,kernels] [--out FOLDER]
+    python tools/gpu_check.py --pack FOLDER
 
 Each part is a command of its own with a limit on its time, so that one that fails or hangs does not take the others
-with it. ``--dry`` runs the same parts on a CPU, kernels in Triton's interpreter, with tiny sizes: it shows that the script is
-whole, not that anything is fast. Needs PyTorch, Triton, NumPy, safetensors, tokenizers, gguf and pytest; transformers where present.
-The model's file is taken from ``KVEDU_MODEL_FILE`` or the cache, or joined from ``model.part-*`` beside this tree's root (see ``--split``).
+with it; tests of a file, and labs, run a few at a time. ``--dry`` runs the same parts on a CPU, kernels in Triton's interpreter, with
+tiny sizes: it shows that the script is whole, not that anything is fast. Needs PyTorch, Triton, NumPy, safetensors, tokenizers, gguf and
+pytest; transformers where present. The model's file is taken from ``KVEDU_MODEL_FILE`` or the cache, or joined from its parts.
+
+``--pack`` writes trees of less than 60 MiB that can be sent to a machine one after the other: all of them hold what is needed here, each a
+part of the model's file. A run keeps the part that came with its tree (``--only none`` does nothing else), and the last one has all.
 """
 
 from __future__ import annotations
@@ -19,14 +23,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TREE = 60 * 2**20
-"""Bytes of a tree that travels: all tracked files (the trained heads are most of them) and one part of the model's file."""
+"""Bytes of a tree that travels, with one part of the model's file."""
 PARTS = "model.part-*"
+PACKED = ("src", "tests", "bench", "tools", "labs/masters", "pyproject.toml", "constraints.txt", "README.md", "Makefile")
+"""What travels; the trained heads, most bytes of the library, stay behind, since nothing here reads them."""
+AT_A_TIME = 6
+"""Parts of a group that run together."""
 
 
 @dataclass
@@ -37,6 +47,8 @@ class Part:
     command: list[str]
     seconds: float
     environment: dict[str, str] = field(default_factory=dict)
+    group: str = ""
+    """Parts of one group that follow each other run a few at a time."""
     status: str = "not run"
     took: float = 0.0
     said: str = ""
@@ -86,24 +98,30 @@ def parts(dry: bool, device: str) -> list[Part]:
     """What is run, in order."""
     python = sys.executable
     interpreter = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"} if dry else {}
-    tests = ["tests/kernels/test_rows_triton.py"] if dry else ["tests/kernels", "tests/gpu"]
-    found = [str(path) for path in map(ROOT.joinpath, tests) if path.exists()]
-    made = [
-        Part("machine", [python, "-c", CEILINGS, device, "dry" if dry else "real"], 60),
-        Part("tests", [python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(["-k", "norm"] if dry else []), *found], 150, interpreter),
-    ]
+    made = [Part("machine", [python, "-c", CEILINGS, device, "dry" if dry else "real"], 60)]
+    pytest = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--maxfail=20", *(["-k", "norm"] if dry else [])]
+    for path in ["tests/kernels/test_rows_triton.py"] if dry else tests_on_a_gpu():
+        name = "tests" if dry else f"tests {Path(path).stem.removeprefix('test_')}"
+        made.append(Part(name, [*pytest, path], 150, interpreter, group="tests"))
     if sanitizer := sanitize(python):
         made.append(Part("sanitizer", sanitizer, 60))
     kernels = [python, "bench/bench_kernels.py", *(["--dry", "--only", "norm"] if dry else ["--save"])]
-    made.append(Part("kernels", kernels, 150, interpreter))
-    nano = ["--device", device, *(["--requests", "2", "--longest", "8", "--layers", "1", "--only", "engine,static"] if dry else ["--save"])]
-    made.append(Part("engine", [python, "bench/bench_nano.py", *nano], 150))
-    labs = sorted((ROOT / "labs" / "masters").glob("[0-9]*.py"))
-    labs = [lab for lab in labs if re.match(r"0[1-8]|1[6-9]|20", lab.name)]
-    made += [Part(f"lab {lab.name[:2]}", [python, "-c", LAB, str(lab), device], 60) for lab in (labs[1:2] if dry else labs)]
+    made.append(Part("kernels", kernels, 120, interpreter))
+    tiny = ["--requests", "2", "--longest", "6", "--layers", "1", "--only", "engine,ways,static"]
+    made.append(Part("engine", [python, "bench/bench_nano.py", "--device", device, *(tiny if dry else ["--save"])], 240))
+    labs = [lab for lab in sorted((ROOT / "labs" / "masters").glob("[0-9]*.py")) if re.match(r"0[1-8]|1[6-9]|20", lab.name)]
+    for lab in labs[1:2] if dry else labs:
+        made.append(Part(f"lab {lab.name[:2]}", [python, "-c", LAB, str(lab), device], 60, group="labs"))
     for part in made:
         part.seconds *= 20 if dry else 1  # a busy machine without a GPU; nothing is measured there
     return made
+
+
+def tests_on_a_gpu() -> list[str]:
+    """Test files whose kernels run where the GPU is; the longest first."""
+    found = [path for path in (ROOT / "tests" / "kernels").glob("test_*.py") if "DEVICE" in path.read_text(encoding="utf-8")]
+    paths = [ROOT / "tests" / "gpu" / "test_on_the_gpu.py", *found]
+    return [str(path.relative_to(ROOT)) for path in sorted(paths, key=lambda path: -path.stat().st_size)]
 
 
 def sanitize(python: str) -> list[str] | None:
@@ -112,35 +130,55 @@ def sanitize(python: str) -> list[str] | None:
     return [tool, "--error-exitcode", "1", python, "-m", "pytest", "-q", "-x", "tests/kernels/test_rows_triton.py"] if tool else None
 
 
-def model_file(root: Path) -> str | None:
-    """The model's file joined from its parts, where they lie in the root; None where there are none."""
-    halves = sorted(root.glob(PARTS))
-    if not halves:
+def model_file(root: Path, kept: Path | None = None) -> str | None:
+    """The model's file joined from its parts, those in the root and those kept before; None where some are missing.
+
+    Parts are named ``model.part-<number>-of-<count>``.
+    """
+    kept = kept or Path(tempfile.gettempdir()) / "kvedu-parts"
+    for part in root.glob(PARTS):
+        kept.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(part, kept / part.name)
+    parts = sorted(kept.glob(PARTS))
+    if not parts or len(parts) < int(parts[0].name.rsplit("-", 1)[1]):
         return None
-    whole = Path(tempfile.gettempdir()) / "kvedu-model.gguf"
+    whole = kept / "model.gguf"
     with whole.open("wb") as out:
-        for half in halves:
-            out.write(half.read_bytes())
+        for part in parts:
+            out.write(part.read_bytes())
     return str(whole)
 
 
-def split(root: Path) -> list[Path]:
-    """Write the model's file into the root in parts that can travel one at a time."""
+def split(folder: Path, beside: int) -> list[Path]:
+    """Write the model's file into a folder in equal parts, each of which fits into a tree that holds so many bytes ``beside`` it."""
     from kvedu import fetch
 
-    data, made = Path(fetch.model_path()).read_bytes(), []
-    parts = -(-len(data) // (TREE - tracked_bytes(root)))
-    size = -(-len(data) // parts)
-    for number, start in enumerate(range(0, len(data), size)):
-        made.append(root / PARTS.replace("*", str(number)))
-        made[-1].write_bytes(data[start : start + size])
+    data = Path(fetch.model_path()).read_bytes()
+    count, made = -(-len(data) // (TREE - beside)), []
+    for number in range(count):
+        made.append(folder / PARTS.replace("*", f"{number}-of-{count}"))
+        made[-1].write_bytes(data[number * len(data) // count : (number + 1) * len(data) // count])
     return made
 
 
-def tracked_bytes(root: Path) -> int:
-    """Bytes of the files that git knows in a tree."""
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout.split("\0")
-    return sum(path.stat().st_size for name in names if name and (path := root / name).is_file())
+def pack(folder: Path) -> list[Path]:
+    """Trees ``folder/0``, ``folder/1`` ...: what a GPU needs of this one, and a part of the model's file each."""
+    first, left_out = folder / "0", ("__pycache__", "*.egg-info", "heads", ".pytest_cache", "*.so", "browser", "answers")
+    for name in PACKED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, first / name, ignore=shutil.ignore_patterns(*left_out))
+        else:
+            shutil.copyfile(ROOT / name, first / name)
+    parts = split(folder, tree_bytes(first))
+    trees = [first, *(Path(shutil.copytree(first, folder / str(number))) for number in range(1, len(parts)))]
+    for tree, part in zip(trees, parts):
+        shutil.move(part, tree / part.name)
+    return trees
+
+
+def tree_bytes(tree: Path) -> int:
+    """Bytes of all files of a tree."""
+    return sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
 
 
 def table(done: list[Part]) -> str:
@@ -177,10 +215,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=8.0, help="limit for all parts together")
     parser.add_argument("--only", default="", help="names of parts, with commas between")
     parser.add_argument("--out", type=Path, help="folder of the JSON file, instead of bench/results")
-    parser.add_argument("--split", action="store_true", help="only write the model's file in parts that can travel")
+    parser.add_argument("--pack", type=Path, metavar="FOLDER", help="only write trees that can travel")
     options = parser.parse_args(argv)
-    if options.split:
-        print("\n".join(f"{path} ({path.stat().st_size / 2**20:.0f} MiB)" for path in split(ROOT)))
+    if options.pack:
+        print("\n".join(f"{tree}: {tree_bytes(tree) / 2**20:.1f} MiB" for tree in pack(options.pack)))
         return 0
     import torch
 
@@ -191,15 +229,23 @@ def main(argv: list[str]) -> int:
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep)}
     if (model := model_file(ROOT)) is not None:
         environment["KVEDU_MODEL_FILE"] = model
-    chosen = [part for part in parts(options.dry, device) if not options.only or part.name in options.only.split(",")]
+    asked = options.only.split(",")
+    chosen = [part for part in parts(options.dry, device) if not options.only or part.name in asked or part.group in asked]
     deadline = time.perf_counter() + 60 * options.minutes * (20 if options.dry else 1)
-    for part in chosen:
+
+    def run(part: Part) -> None:
         left = deadline - time.perf_counter()
         if left > 1:
             part.run(left, environment)
-        print(f"== {part.name}: {part.status}, {part.took:.0f} s", flush=True)
-        if not part.status.startswith("passed"):
-            print(part.said[-2000:], flush=True)
+        said = "" if part.status == "passed" else f"\n{part.said[-2000:]}"
+        print(f"== {part.name}: {part.status}, {part.took:.0f} s{said}", flush=True)
+
+    if not chosen:
+        print(f"model: {environment.get('KVEDU_MODEL_FILE', 'not all parts of it are here yet')}")
+        return 0
+    for _, together in groupby(chosen, lambda part: part.group or part.name):
+        with ThreadPoolExecutor(1 if options.dry else AT_A_TIME) as pool:
+            list(pool.map(run, together))
     print(f"\n{table(chosen)}\n{store(report(chosen, options.dry), options.out, argv)}")
     return 0 if all(part.status == "passed" for part in chosen) else 1
 

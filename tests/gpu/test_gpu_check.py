@@ -1,12 +1,14 @@
 """`make gpu`, dry: the script is whole, its parts do not take each other down, and the model travels in two parts."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import gpu_check
 import pytest
-from gpu_check import Part, main, model_file, report, split, table
+from gpu_check import Part, main, model_file, pack, report, split, table, tree_bytes
 
 from kvedu import fetch
 
@@ -19,7 +21,8 @@ def test_a_dry_run_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     made = json.loads((tmp_path / "gpu-dry.json").read_text())
     assert {"machine", "tests", "kernels", "engine"} <= {part["name"] for part in made["parts"]}
     assert made["gpu"]["copy_gb_per_s"] > 0 and all(part["status"] == "passed" for part in made["parts"])
-    assert "engine" in said.splitlines()[-3] or "engine" in said
+    engine = next(part for part in made["parts"] if part["name"] == "engine")
+    assert engine["last"].startswith("static") and engine["last"] in said
 
 
 def test_one_that_hangs_or_fails_does_not_take_the_others_with_it() -> None:
@@ -35,14 +38,36 @@ def test_one_that_hangs_or_fails_does_not_take_the_others_with_it() -> None:
     assert "no such kernel" in table(parts) and report(parts, True)["gpu"] == {}
 
 
-def test_the_model_travels_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each fits into a tree of 60 MiB; joined they are the file."""
-    assert model_file(tmp_path) is None
-    made = split(tmp_path)
-    assert len(made) == 2 and all(path.stat().st_size < 55 * 2**20 for path in made)
-    monkeypatch.setattr(gpu_check.tempfile, "gettempdir", lambda: str(tmp_path))
-    whole = model_file(tmp_path)
+def test_the_model_travels_in_parts(tmp_path: Path) -> None:
+    """Part by part with a tree each, kept until all are there; joined they are the file."""
+    sent, kept = tmp_path / "sent", tmp_path / "kept"
+    sent.mkdir()
+    assert model_file(sent, kept) is None
+    first, second = split(sent, beside=8 * 2**20)
+    assert max(first.stat().st_size, second.stat().st_size) < 52 * 2**20
+    held = second.read_bytes()
+    second.unlink()
+    assert model_file(sent, kept) is None, "one of two is not all"
+    first.unlink()
+    second.write_bytes(held)
+    whole = model_file(sent, kept)
     assert whole is not None and Path(whole).read_bytes() == Path(fetch.model_path()).read_bytes()
+
+
+def test_trees_that_are_sent_are_small_and_whole(tmp_path: Path) -> None:
+    """Two of less than 60 MiB, and the library, the benches, the tests and the labs are found in them."""
+    trees = pack(tmp_path)
+    assert len(trees) == 2 and all(tree_bytes(tree) < 60 * 2**20 for tree in trees)
+    code = "import kvedu, sys; sys.path[:0] = ['tools', 'bench']; import gpu_check, bench_nano; print(kvedu.__file__); print([p.name for p in gpu_check.parts(False, 'cuda')])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=trees[1], env=os.environ | {"PYTHONPATH": str(trees[1] / "src")}, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and str(trees[1]) in done.stdout, done.stderr
+    here = gpu_check.parts(False, "cuda")
+    assert done.stdout.splitlines()[1] == str([part.name for part in here])
+    assert {"machine", "tests on_the_gpu", "tests quantized_attention_triton", "kernels", "engine", "lab 18"} <= {part.name for part in here}
+    for word in [word for part in here for word in part.command[1:] if word.endswith(".py") and not Path(word).is_absolute()]:
+        assert (trees[1] / word).exists(), word
 
 
 def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
