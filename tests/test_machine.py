@@ -32,6 +32,14 @@ def test_rates_count_the_right_bytes_and_flops(monkeypatch):
     assert machine.matmul_flops("bf16", 16) == 2 * 16**3 / 2
 
 
+def test_a_launch_is_timed_on_the_host(monkeypatch):
+    """Ten operations of a tenth of a second each by the clock, whatever the device does afterwards."""
+    ticks = iter(range(100))
+    monkeypatch.setattr(machine.time, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(machine, "_median_seconds", lambda work, device, repeats: [work() for _ in range(repeats + 1)])
+    assert machine.launch_seconds(launches=10, repeats=3) == 0.1
+
+
 def test_each_reader_reads_the_whole_buffer(monkeypatch):
     seen = []
     monkeypatch.setattr(machine, "_median_seconds", lambda work, device, repeats: seen.append(work().item()) or 1.0)

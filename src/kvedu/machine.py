@@ -85,6 +85,23 @@ def matmul_flops(dtype: str, size: int = 1024, device: str | torch.device = "cpu
     return 2 * size**3 / _median_seconds(lambda: a @ b, a.device, repeats)
 
 
+def launch_seconds(device: str | torch.device = "cpu", launches: int = 1000, repeats: int = 5) -> float:
+    """Host seconds of asking for one small operation of PyTorch: many in a row on a few numbers, none of them waited for.
+
+    On a CPU the operation itself is in it. ``launches`` few enough for the device's queue.
+    """
+    x, seconds = torch.zeros(16, device=device), []
+
+    def ask() -> None:
+        start = time.perf_counter()
+        for _ in range(launches):
+            x.add_(1)
+        seconds.append(time.perf_counter() - start)
+
+    _median_seconds(ask, x.device, repeats)
+    return statistics.median(seconds[-repeats:]) / launches
+
+
 def memory_bytes(device: str | torch.device = "cpu") -> int:
     """Total memory of the device in bytes; of a CPU what the system has, or its control group's limit."""
     device = torch.device(device)
