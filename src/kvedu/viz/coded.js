@@ -75,7 +75,7 @@
       for (const [name, [bytes, instructions], fill] of [["16 bits", f.before, ink], [called, f.times, color(0)]]) {
         tree.push(rect(10, y, time(bytes), 9, fill, { opacity: bytes >= instructions ? 1 : 0.45 }));
         if (f.known) tree.push(rect(10, y + 11, time(instructions), 9, fill === ink ? faint : bad, { opacity: instructions > bytes ? 1 : 0.6, style: `fill:${fill === ink ? faint : bad};stroke:${fill === ink ? ink : bad}` }));
-        tree.push(label(10, y + 34, `${name}: ${ms(bytes)} by bytes${f.known ? `, ${ms(instructions)} by instr${narrow ? "." : "uctions"}` : ""}`, { fill: fill === ink ? ink : f.arithmetic ? bad : color(0), weight: fill === ink ? 400 : 600 }));
+        tree.push(label(10, y + 34, narrow ? `${name}: ${ms(bytes)} bytes${f.known ? `, ${ms(instructions)} instr.` : ""}` : `${name}: ${ms(bytes)} by bytes${f.known ? `, ${ms(instructions)} by instructions` : ""}`, { fill: fill === ink ? ink : f.arithmetic ? bad : color(0), weight: fill === ink ? 400 : 600 }));
         y += 46;
       }
       const step = d3.scaleLinear([0, Math.max(f.step, f.stepBefore)], [0, wide]);

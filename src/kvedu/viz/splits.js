@@ -97,13 +97,13 @@
 
   function bars(found, width, top) {
     const total = found.longest + found.merge, x = d3.scaleLinear([0, Math.max(found.unsplit, total)], [0, width - 20]), tree = [];
-    tree.push(label(10, top, "bytes that the busiest multiprocessor moves"));
+    tree.push(label(10, top, "bytes of the busiest multiprocessor"));
     tree.push(rect(10, top + 8, x(found.unsplit), 12, ink), label(10, top + 34, `not split: ${binary(found.unsplit, 1)}`));
     tree.push(rect(10, top + 44, x(found.longest), 12, color(0)), rect(10 + x(found.longest), top + 44, Math.max(found.merge ? 1.5 : 0, x(found.merge)), 12, bad));
     tree.push(label(10, top + 70, `${plural(found.splits, "split")}: ${binary(found.longest, 1)}${found.merge ? ` + merge ${binary(found.merge, 1)}` : ""}`, { fill: total > found.unsplit ? bad : color(0), weight: 600 }));
     const even = 10 + x(Math.min(found.even, Math.max(found.unsplit, total)));
     for (const y of [top + 4, top + 40]) tree.push(line(even, y, even, y + 20, good, { "stroke-dasharray": "4 3" }));
-    tree.push(label(10, top + 86, `dashed: an even share of all bytes, ${binary(found.even, 1)}`, { fill: good }));
+    tree.push(label(10, top + 86, `dashed: an even share, ${binary(found.even, 1)}`, { fill: good }));
     return { tree, bottom: top + 94 };
   }
 
