@@ -83,14 +83,42 @@ dtype = "bf16" if device.type == "cuda" and torch.cuda.get_device_capability(dev
 facts["copy_gb_per_s"] = machine.copy_bandwidth(8 * MiB if dry else 4 * GiB, device) / 1e9
 facts["read_gb_per_s"] = machine.read_bandwidth(8 * MiB if dry else 4 * GiB, device) / 1e9
 facts["matmul_tflop_per_s"] = machine.matmul_flops(dtype, 128 if dry else 8192, device) / 1e12
+facts["launch_us"] = 1e6 * machine.launch_seconds(device)
 facts["matmul_dtype"], facts["memory_bytes"] = dtype, machine.memory_bytes(device)
 print(json.dumps(facts))
 """
 
 LAB = """
-import re, sys
-source = open(sys.argv[1], encoding="utf-8").read().replace('device="cpu"', f'device="{sys.argv[2]}"')
-exec(compile(source, sys.argv[1], "exec"), {"__name__": "__main__"})
+import sys
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+PATH, DEVICE = sys.argv[1], sys.argv[2]
+
+
+class There(TorchFunctionMode):
+    # Tensors that the lab itself makes lie where its model does; a grader's, and the library's, where they say.
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function not in _device_constructors() or "device" in kwargs or not self.asked():
+            return function(*args, **kwargs)
+        if "generator" in kwargs:
+            return function(*args, **kwargs).to(DEVICE)
+        return function(*args, **kwargs, device=DEVICE)
+
+    @staticmethod
+    def asked():
+        names, frame = [], sys._getframe(2)
+        while frame is not None:
+            names.append(frame.f_code.co_filename)
+            frame = frame.f_back
+        return names[0] == PATH and not any("grading" in name for name in names)
+
+
+source = open(PATH, encoding="utf-8").read().replace('device="cpu"', f'device="{DEVICE}"')
+with There():
+    exec(compile(source, PATH, "exec"), {"__name__": "__main__"})
 """
 
 

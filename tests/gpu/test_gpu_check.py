@@ -70,6 +70,20 @@ def test_trees_that_are_sent_are_small_and_whole(tmp_path: Path) -> None:
         assert (trees[1] / word).exists(), word
 
 
+def test_a_lab_runs_where_it_is_told(tmp_path: Path) -> None:
+    """Its own tensors and its model lie on the device; a grader's, the library's, and those with a place of their own do not."""
+    lab, grader = tmp_path / "lab.py", tmp_path / "grading.py"
+    grader.write_text("import torch\n\ndef check(f):\n    return f(torch.ones(2)).device\n")
+    lab.write_text(
+        "import torch, sys\nsys.path.append('.')\nfrom grading import check\n"
+        "g = torch.Generator().manual_seed(0)\n"
+        "print(torch.zeros(2).device, torch.randn(2, generator=g).device, torch.ones(1, device=\"cpu\").device, "
+        "torch.ones(1, device='cpu').device, check(lambda x: x + torch.zeros(2)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", gpu_check.LAB, "lab.py", "meta"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.split() == ["meta", "meta", "meta", "cpu", "cpu"], done.stderr
+
+
 def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     import torch
 

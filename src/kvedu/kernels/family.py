@@ -50,7 +50,7 @@ def family(rows: Sequence[tuple[int, int, int]], parents: Sequence[Sequence[int]
                 for w in range(words):
                     word = path >> w * WORD & (1 << WORD) - 1
                     bits[t * words + w] = word - (1 << WORD) if word >> WORD - 1 else word
-    return torch.tensor(bits, dtype=torch.int64).view(-1, words)
+    return torch.tensor(bits, dtype=torch.int64, device="cpu").view(-1, words)
 
 
 def visible_in_family(path_words: Tensor, new: int) -> Tensor:

@@ -52,7 +52,7 @@ class PagedLayout:
         longest = max(map(len, tables))
         padded = [[*table, *[0] * (longest - len(table))] for table in tables]
         trees = family(rows, parents, window) if any(tree is not None for tree in parents) else None
-        layout = PagedLayout(torch.tensor(padded, dtype=torch.int32), torch.tensor(rows, dtype=torch.int64), trees)
+        layout = PagedLayout(torch.tensor(padded, dtype=torch.int32, device="cpu"), torch.tensor(rows, dtype=torch.int64, device="cpu"), trees)
         return layout if torch.device(device).type == "cpu" else layout.to(device)
 
     def to(self, device: torch.device | str) -> PagedLayout:

@@ -157,7 +157,7 @@ class Sampler:
 
     def uniform(self) -> float:
         """The next number of its stream, in [0, 1)."""
-        return float(torch.rand(1, generator=self._generator, dtype=torch.float64))
+        return float(torch.rand(1, generator=self._generator, dtype=torch.float64, device="cpu"))
 
     def logprob(self, token_id: int, logits_V: Tensor, seen: Sequence[int] = ()) -> TokenLogprob | None:
         """The report that the settings ask for, or None."""
