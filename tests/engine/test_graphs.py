@@ -30,13 +30,14 @@ def filled(model, lengths: list[int], spare: bool = True) -> tuple[PagedCache, l
     return cache, seqs
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
-def test_replayed_steps_equal_plain_ones(count: int) -> None:
-    """Through page boundaries, over many steps, with other sequences each time."""
-    model = tiny_model(tiny_config(D=16))
+@pytest.mark.parametrize("count, fused", [(1, False), (2, True), (3, False), (5, True), (8, True)])
+def test_replayed_steps_equal_plain_ones(count: int, fused: bool) -> None:
+    """Through page boundaries, over many steps, with other sequences each time; the model's own step, or fused."""
+    model = tiny_model(tiny_config(D=16, qk_norm=count > 3))
     lengths = [3 + 2 * i for i in range(count)]
     (plain, seqs), (steady, others) = filled(model, lengths), filled(model, lengths)
-    graphs = DecodeGraphs(model, steady, ladder=(1, 2, 4, 8), record=Again)
+    graphs = DecodeGraphs(model, steady, ladder=(1, 2, 4, 8), record=Again, fused=fused)
+    assert graphs.fused == fused
     draw = random.Random(count)
     with torch.inference_mode():
         for step in range(12):

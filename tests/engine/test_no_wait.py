@@ -147,6 +147,7 @@ def test_nobody_waits(gpu, format, overlap, recorded):
     with Watch(pinned) as watch:
         serve(engine)
     assert watch.waits == [] and watch.asked > 500 and launched
+    assert (engine.executor.graphs is not None and engine.executor.graphs.fused) == (recorded and FORMATS[format] is None)
 
 
 @pytest.mark.parametrize("mode", [contextlib.nullcontext, torch.inference_mode])

@@ -10,12 +10,12 @@ from kvedu.errors import ConfigError
 from kvedu.kernels import launch
 from kvedu.kernels.launches import launches
 from kvedu.kernels.paged_attention import PagedLayout
-from kvedu.model.fused_decode import fused_decode
+from kvedu.model.fused_decode import fusable, fused_decode
 from kvedu.model.transformer import Transformer
 from tiny import tiny_config, tiny_model
 
 
-@pytest.mark.parametrize("shape", [{"D": 16}, {"H": 6, "K": 2, "D": 8}, {"H": 4, "K": 1, "D": 16}])
+@pytest.mark.parametrize("shape", [{"D": 16}, {"H": 6, "K": 2, "D": 8}, {"H": 4, "K": 1, "D": 16}, {"D": 16, "qk_norm": True}])
 @torch.inference_mode()
 def test_logits_and_pages_are_the_models_own(shape) -> None:
     """Sequences of unequal lengths, over a page's end, for several steps."""
@@ -65,5 +65,6 @@ def test_other_models_are_refused_by_what_they_have() -> None:
     cache_arguments = ([], [], torch.zeros(1, dtype=torch.int64), *[torch.zeros(1, dtype=torch.int64)] * 2, PagedLayout.of([[0]], [(0, 1, 0)]))
     with pytest.raises(ConfigError, match="biases"):
         fused_decode(tiny_model(tiny_config(qkv_bias=True)), *cache_arguments)
+    assert fusable(tiny_model()) and not fusable(tiny_model(tiny_config(mlp_bias=True)))
     with pytest.raises(ConfigError, match="windows"):
         fused_decode(tiny_model(tiny_config(sliding_window=4)), *cache_arguments)

@@ -23,6 +23,7 @@ from kvedu.caches.quantized_view import QuantizedPagedView
 from kvedu.engine.steady import SteadyCodes, SteadyView
 from kvedu.errors import CacheError
 from kvedu.kernels.paged_attention import takes
+from kvedu.model.fused_decode import fusable, fused_decode
 from kvedu.model.transformer import Transformer
 
 LADDER = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -70,17 +71,28 @@ def cuda_graph(work: Callable[[], None], pool: Any = None) -> Recording:
 class DecodeGraphs:
     """The recordings of one model over one paged cache, made when they are first wanted.
 
-    The cache must have a spare page (``spare=True``). ``record`` None takes CUDA graphs on CUDA.
+    The cache must have a spare page (``spare=True``). ``record`` None takes CUDA graphs on CUDA. ``fused`` records ``fused_decode``, fewer
+    launches of the same step; None: on a GPU, where the model and the pages allow it.
     Raises ``CacheError`` for a cache without a spare page, or of a kind that has none.
     """
 
-    def __init__(self, model: Transformer, cache: PagedCache, *, ladder: Sequence[int] = LADDER, record: Record | None = None) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        cache: PagedCache,
+        *,
+        ladder: Sequence[int] = LADDER,
+        record: Record | None = None,
+        fused: bool | None = None,
+    ) -> None:
         if type(cache) not in _STEADY or cache.spare_page is None:
             raise CacheError(f"recorded steps need a cache of pages with a spare one; got {type(cache).__name__}; make it with spare=True")
         if isinstance(cache, PagedQuantizedCache) and cache.window_kept and cache.window_kept == cache.format.tail:
             raise CacheError("a step runs several times before it is recorded, so a tail must keep a token more than is seen; give undo=1 or more")
         self.model, self.cache, self.ladder = model, cache, tuple(sorted(ladder))
         self.record: Record = partial(cuda_graph, pool=torch.cuda.graph_pool_handle()) if record is None else record
+        allowed = type(cache) is PagedCache and fusable(model)
+        self.fused = allowed and (model.device.type != "cpu" if fused is None else fused)
         self._made: dict[tuple[int, int], tuple[SteadyView, Recording, Tensor]] = {}
 
     @property
@@ -114,12 +126,19 @@ class DecodeGraphs:
 
         def work() -> None:
             steady.begin()
-            logits_BV.copy_(self.model.logits(self.model.hidden(steady.ids, steady)))
+            logits_BV.copy_(self._step(steady))
             steady.end()
 
         work()
         self._made[batch, width] = steady, self.record(work), logits_BV
         return self._made[batch, width]
+
+
+    def _step(self, steady: SteadyView) -> Tensor:
+        if self.fused:
+            k, v = self.cache.k, self.cache.v
+            return fused_decode(self.model, k, v, steady.ids, steady.positions, steady.slot_mapping, steady.layout)
+        return self.model.logits(self.model.hidden(steady.ids, steady))
 
 
 _STEADY: dict[type[PagedCache], type[SteadyView]] = {PagedCache: SteadyView, PagedQuantizedCache: SteadyCodes}

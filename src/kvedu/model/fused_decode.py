@@ -29,8 +29,9 @@ def fused_decode(
     """Logits ``[B, V]`` of one token of each row; its keys and values go into the pages, at ``slots_B``.
 
     ``layout`` says where each row's earlier tokens lie (``PagedLayout``), and that it brings one. The model has plain weights (not
-    packed), no biases, no norms of queries and keys, no experts, no windows; else ``ConfigError``. The result is the model's own, but for rounding.
-    Cost: ``analysis.flops``; a layer is nine launches where the kernels run, and attention's splits make ten.
+    packed), no biases, no experts, no windows; else ``ConfigError`` (``fusable`` asks). The result is the model's own, but for rounding.
+    Cost: ``analysis.flops``; a layer is nine launches where the kernels run, attention's splits make ten, norms of queries and keys
+    a few more.
     """
     config = model.config
     _check(model)
@@ -40,6 +41,8 @@ def fused_decode(
         h_BM, x_BM = _into(x_BM, added_BM, block.attn_norm)
         qkv_BHD = linear(h_BM, block.attn.qkv.weight).view(-1, config.H + 2 * config.K, config.D)
         q_BHD, k_BKD, v_BKD = qkv_BHD.split((config.H, config.K, config.K), dim=1)
+        if config.qk_norm:
+            q_BHD, k_BKD = block.attn.q_norm(q_BHD), block.attn.k_norm(k_BKD)
         q_BHD = rope_write(q_BHD, k_BKD, v_BKD, cos, sin, k_PCKD, v_PCKD, slots_B)
         attend = paged_attention if takes(q_BHD, k_PCKD) else paged_attention_reference
         added_BM = linear(attend(q_BHD, k_PCKD, v_PCKD, layout).flatten(1), block.attn.out.weight)
@@ -56,11 +59,21 @@ def _into(x_BM: Tensor, added_BM: Tensor | None, norm: torch.nn.Module) -> tuple
     return add_rmsnorm(added_BM, x_BM, norm.weight, norm.eps)
 
 
+def fusable(model: Transformer) -> bool:
+    """Whether ``fused_decode`` runs this model."""
+    return not _odd(model)
+
+
 def _check(model: Transformer) -> None:
+    if found := _odd(model):
+        raise ConfigError(f"fused_decode runs a plain Llama; this model has {', '.join(found)}. Call the model itself, or unpack() it")
+
+
+def _odd(model: Transformer) -> list[str]:
+    """What this model has that a plain Llama has not."""
     config = model.config
     odd = {
         "biases": config.qkv_bias or config.out_bias or config.mlp_bias,
-        "norms of queries and keys": config.qk_norm,
         "experts": any(config.has_experts(layer) for layer in range(config.L)),
         "latents": config.latent is not None,
         "windows": any(config.window(layer) for layer in range(config.L)),
@@ -68,5 +81,4 @@ def _check(model: Transformer) -> None:
         "frequencies that change with the length": config.rope.switch_length is not None,
         "packed weights": model.head.weight is None or model.layers[0].attn.qkv.weight is None,
     }
-    if found := [name for name, there in odd.items() if there]:
-        raise ConfigError(f"fused_decode runs a plain Llama; this model has {', '.join(found)}. Call the model itself, or unpack() it")
+    return [name for name, there in odd.items() if there]
