@@ -70,15 +70,16 @@ for bits, group in ((8, 128), (8, 32), (4, 128), (4, 32), (2, 32)):
 # Symmetric codes of 8 bits: the largest magnitude of a token's head gets code 127 or −127. The spec:
 
 # %%
-def code_spec(x_NKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes int8 [N, K, D] and scales [N, K]; a row of zeros has scale 0 and codes 0."""
+def code_spec(x_NKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Codes int8 [N, K, D], scales [N, K], and what comes back; a row of zeros has scale 0 and codes 0."""
     scale_NK = x_NKD.abs().amax(-1) / 127
     safe_NK = torch.where(scale_NK == 0, 1.0, scale_NK)
-    return (x_NKD / safe_NK[..., None]).round().to(torch.int8), scale_NK
+    codes_NKD = (x_NKD / safe_NK[..., None]).round()
+    return codes_NKD.to(torch.int8), scale_NK, codes_NKD * scale_NK[..., None]
 
 
 # %% [markdown]
-# Write `code_rows`: program (n, head) codes one head of one token. Its numbers lie at `x + n * x_n + head * x_k + d`, its codes go to `codes + n * c_n + head * c_k + d`, its scale to `scales + n * s_n + head`. D is a power of two.
+# Write `code_rows`: program (n, head) codes one head of one token. Its numbers lie at `x + n * x_n + head * x_k + d`, its codes go to `codes + n * c_n + head * c_k + d`, its scale to `scales + n * s_n + head`, and what comes back (the whole number times the scale, fp32) to `back + n * b_n + head * b_k + d`: that is what a model would go on with. D is a power of two.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -95,7 +96,7 @@ def code_spec(x_NKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 # %% tags=["exercise"]
 @triton.jit
-def code_rows(x, codes, scales, x_n, x_k, c_n, c_k, s_n, D: tl.constexpr):
+def code_rows(x, codes, scales, back, x_n, x_k, c_n, c_k, s_n, b_n, b_k, D: tl.constexpr):
     """One program: one head of one token."""
     ### BEGIN SOLUTION
     n, head, d = tl.program_id(0), tl.program_id(1), tl.arange(0, D)
@@ -105,6 +106,7 @@ def code_rows(x, codes, scales, x_n, x_k, c_n, c_k, s_n, D: tl.constexpr):
     code_D = tl.floor(ratio_D + 0.5)
     tl.store(codes + n * c_n + head * c_k + d, code_D.to(tl.int8))
     tl.store(scales + n * s_n + head, scale)
+    tl.store(back + n * b_n + head * b_k + d, code_D * scale)
     ### END SOLUTION
 
 
@@ -114,9 +116,8 @@ kvedu.check("lab19.code_rows", code_rows)
 # %% tags=["measure"]
 torch.manual_seed(0)
 x_NKD = torch.randn(40, 3, 64).to(DEVICE)
-codes, scales = torch.empty_like(x_NKD, dtype=torch.int8), x_NKD.new_empty(40, 3)
-code_rows[(40, 3)](x_NKD, codes, scales, *x_NKD.stride()[:2], *codes.stride()[:2], scales.stride(0), 64)
-back_NKD = codes * scales[..., None]
+codes, scales, back_NKD = torch.empty_like(x_NKD, dtype=torch.int8), x_NKD.new_empty(40, 3), torch.empty_like(x_NKD)
+code_rows[(40, 3)](x_NKD, codes, scales, back_NKD, *x_NKD.stride()[:2], *codes.stride()[:2], scales.stride(0), *back_NKD.stride()[:2], 64)
 print("largest error, in halves of a scale:", round(((back_NKD - x_NKD).abs() / scales[..., None]).max().item() * 2, 2))
 
 # %% [markdown]
@@ -259,8 +260,8 @@ k_NKD, v_NKD = torch.randn(2, 40, K, D).to(DEVICE)
 q_BHD = torch.randn(B, H, D).to(DEVICE)
 pages = []
 for x_NKD in (k_NKD, v_NKD):
-    codes, scales = torch.empty_like(x_NKD, dtype=torch.int8), x_NKD.new_empty(40, K)
-    code_rows[(40, K)](x_NKD, codes, scales, *x_NKD.stride()[:2], *codes.stride()[:2], scales.stride(0), D)
+    codes, scales, back = torch.empty_like(x_NKD, dtype=torch.int8), x_NKD.new_empty(40, K), torch.empty_like(x_NKD)
+    code_rows[(40, K)](x_NKD, codes, scales, back, *x_NKD.stride()[:2], *codes.stride()[:2], scales.stride(0), *back.stride()[:2], D)
     place = torch.arange(40, device=DEVICE)
     for x, shape in ((codes, (4, C, K, D)), (scales, (4, C, K))):
         pages.append(torch.zeros(shape, dtype=x.dtype, device=DEVICE))

@@ -85,6 +85,12 @@ def no_maximum(q: Tensor, k: Tensor, v: Tensor, out: Tensor, tables: Tensor, len
     per_sequence(q, k, v, out, tables, lengths, how)
 
 
+def past_the_end(out: Tensor, lengths: Tensor, C: int, **rest: Any) -> None:
+    """A place that no token was written to has a weight, and it holds NaN."""
+    right(out=out, lengths=lengths, **rest)
+    out[lengths % C != 0] = torch.nan
+
+
 def no_division(q: Tensor, k: Tensor, v: Tensor, out: Tensor, tables: Tensor, lengths: Tensor, scale: float, **rest: Any) -> None:
     """Weights that are not divided by their sum."""
 
@@ -150,6 +156,7 @@ EXERCISE = Exercise(
         Mistake(Twin(full_pages), "the last page is left out where it is not full: there are `tl.cdiv(length, C)` pages"),
         Mistake(Twin(never_shrinks), "when the maximum grows, what was added up so far must shrink with it: the sum does here, the result does not"),
         Mistake(Twin(no_maximum), "large scores overflow: take the running maximum away before `tl.exp`"),
+        Mistake(Twin(past_the_end), "a place past a sequence's end is loaded and has a weight; whatever lies there, here NaN, is in the result"),
         Mistake(Twin(no_division), "the weights do not sum to 1: divide by their sum at the end"),
     ),
     rules=(reads_once,),

@@ -12,37 +12,43 @@ from kvedu.grading.fresh import Fresh
 from kvedu.grading.kernel_run import Twin, empty, hollow, left, run_kernel
 
 
-def coded(x: Tensor, codes: Tensor, scales: Tensor, most: float, whole: Any) -> None:
-    """Symmetric codes with scale = largest / most; ``whole`` makes whole numbers of them."""
-    scale = x.abs().amax(-1) / most
+def coded(x: Tensor, codes: Tensor, scales: Tensor, back: Tensor, scale: Tensor, whole: Any) -> None:
+    """Symmetric codes with these scales; ``whole`` makes whole numbers of them."""
     ratio = torch.where(scale[..., None] == 0, 0.0, x / torch.where(scale == 0, 1.0, scale)[..., None])
     codes.copy_(whole(ratio).to(torch.int32).to(torch.int8))
+    back.copy_(whole(ratio) * scale[..., None])
     scales.copy_(scale)
 
 
-def right(x: Tensor, codes: Tensor, scales: Tensor, **rest: Any) -> None:
+def right(x: Tensor, codes: Tensor, scales: Tensor, back: Tensor, **rest: Any) -> None:
     """What the lab's ``code_spec`` says."""
-    coded(x, codes, scales, 127.0, torch.round)
+    coded(x, codes, scales, back, x.abs().amax(-1) / 127, torch.round)
 
 
-def cut_off(x: Tensor, codes: Tensor, scales: Tensor, **rest: Any) -> None:
+def cut_off(x: Tensor, codes: Tensor, scales: Tensor, back: Tensor, **rest: Any) -> None:
     """Numbers after the point are cut off."""
-    coded(x, codes, scales, 127.0, torch.trunc)
+    coded(x, codes, scales, back, x.abs().amax(-1) / 127, torch.trunc)
 
 
-def by_255(x: Tensor, codes: Tensor, scales: Tensor, **rest: Any) -> None:
-    """A scale for unsigned codes."""
-    coded(x, codes, scales, 255.0, lambda ratio: torch.round(ratio / 255 * 127))
-
-
-def by_128(x: Tensor, codes: Tensor, scales: Tensor, **rest: Any) -> None:
+def by_128(x: Tensor, codes: Tensor, scales: Tensor, back: Tensor, **rest: Any) -> None:
     """The largest number becomes 128, which is -128 in 8 bits."""
-    coded(x, codes, scales, 128.0, torch.round)
+    coded(x, codes, scales, back, x.abs().amax(-1) / 128, torch.round)
 
 
-def inverse(x: Tensor, codes: Tensor, scales: Tensor, **rest: Any) -> None:
+def no_magnitude(x: Tensor, codes: Tensor, scales: Tensor, back: Tensor, **rest: Any) -> None:
+    """The largest number, not the largest magnitude."""
+    coded(x, codes, scales, back, x.amax(-1) / 127, torch.round)
+
+
+def by_zero(x: Tensor, codes: Tensor, scales: Tensor, back: Tensor, **rest: Any) -> None:
+    """C016: a row of zeros is divided by its scale."""
+    right(x, codes, scales, back)
+    back[scales == 0] = torch.nan
+
+
+def inverse(x: Tensor, codes: Tensor, scales: Tensor, back: Tensor, **rest: Any) -> None:
     """The factor that made the codes is stored."""
-    right(x, codes, scales)
+    right(x, codes, scales, back)
     scales.copy_(torch.where(scales == 0, 0.0, 1 / torch.where(scales == 0, 1.0, scales)))
 
 
@@ -58,6 +64,8 @@ def cases(fresh: Fresh) -> list[Case]:
         size = torch.tensor([[10.0 ** fresh.integer(-4, 2) for _ in range(K)] for _ in range(N)])
         x_NKD = (codes + offsets).clamp(-127, 127) * size[..., None]
         if N > 1:
+            x_NKD[0, 1] *= -1  # the largest magnitude is a negative number's
+            x_NKD[0, 1] = x_NKD[0, 1].clamp(max=100 * size[0, 1].item())
             x_NKD[1, 0] = 0
         made.append(Case(f"{N} tokens, {K} heads of {D}" + (", one of them all zeros" if N > 1 else ""), (hollow(x_NKD),)))
     return made
@@ -66,12 +74,12 @@ def cases(fresh: Fresh) -> list[Case]:
 def observe(kernel: Any, x_NKD: Tensor) -> dict[str, Any]:
     """One program for each token and head."""
     N, K, D = x_NKD.shape
-    codes, scales = hollow(torch.full((N, K, D), -1, dtype=torch.int8)), empty(N, K)
+    codes, scales, back = hollow(torch.full((N, K, D), -1, dtype=torch.int8)), empty(N, K), empty(N, K, D)
     args = dict(
-        x=x_NKD, codes=codes, scales=scales, x_n=x_NKD.stride(0), x_k=x_NKD.stride(1), c_n=codes.stride(0), c_k=codes.stride(1),
-        s_n=scales.stride(0),
+        x=x_NKD, codes=codes, scales=scales, back=back, x_n=x_NKD.stride(0), x_k=x_NKD.stride(1), c_n=codes.stride(0), c_k=codes.stride(1),
+        s_n=scales.stride(0), b_n=back.stride(0), b_k=back.stride(1),
     )  # fmt: skip
-    return run_kernel(kernel, (N, K), args, ("codes", "scales"), dict(D=D))
+    return run_kernel(kernel, (N, K), args, ("codes", "scales", "back"), dict(D=D))
 
 
 EXERCISE = Exercise(
@@ -82,11 +90,12 @@ EXERCISE = Exercise(
     cases=cases,
     observe=observe,
     compared=left,
-    parts=("codes", "scales"),
+    parts=("codes", "scales", "back"),
     right=Twin(right),
     mistakes=(
         Mistake(Twin(cut_off), "what stands after the point is cut off; the nearest code is half as far away"),
-        Mistake(Twin(by_255), "the scale is for codes of 0 to 255; symmetric codes go from −127 to 127"),
+        Mistake(Twin(no_magnitude), "the scale is made of the largest number; the largest *magnitude* may be that of a negative one"),
+        Mistake(Twin(by_zero), "a row of zeros has scale 0 and is divided by it: 0 / 0 is no number"),
         Mistake(Twin(by_128), "the largest number becomes code 128, and in 8 bits that is −128: divide by 127"),
         Mistake(Twin(inverse), "the inverse of the scale is stored; a number is its code *times* the scale"),
     ),

@@ -273,6 +273,37 @@ def decode(q, k, v, out, tables, lengths, q_b, q_h, k_p, k_c, k_k, table_b, out_
     tl.store(to, acc / l[:, None], mask=real)
 
 
+# %% wrong: one place too many
+# says: a place past a sequence's end is loaded
+@triton.jit
+def decode(q, k, v, out, tables, lengths, q_b, q_h, k_p, k_c, k_k, table_b, out_b, out_h, scale,
+           G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, C: tl.constexpr):  # fmt: skip
+    head, b = tl.program_id(0), tl.program_id(1)
+    g, d, c = tl.arange(0, GP), tl.arange(0, D), tl.arange(0, C)
+    real = (g < G)[:, None]
+    q_GD = tl.load(q + b * q_b + (head * G + g)[:, None] * q_h + d[None, :], mask=real, other=0.0)
+    length = tl.load(lengths + b)
+    m = tl.full([GP], float("-inf"), tl.float32)
+    l = tl.zeros([GP], tl.float32)
+    acc = tl.zeros([GP, D], tl.float32)
+    for j in range(tl.cdiv(length, C)):
+        page = tl.load(tables + b * table_b + j).to(tl.int64)
+        seen = j * C + c <= length
+        at = page * k_p + c[:, None] * k_c + head * k_k + d[None, :]
+        k_CD = tl.load(k + at, mask=seen[:, None], other=0.0)
+        s = tl.dot(q_GD, tl.trans(k_CD), input_precision="ieee") * scale
+        s = tl.where(seen[None, :], s, float("-inf"))
+        m_new = tl.maximum(m, tl.max(s, 1))
+        p = tl.exp(s - m_new[:, None])
+        shrink = tl.exp(m - m_new)
+        v_CD = tl.load(v + at, mask=seen[:, None], other=0.0)
+        acc = acc * shrink[:, None] + tl.dot(p, v_CD, input_precision="ieee")
+        l = l * shrink + tl.sum(p, 1)
+        m = m_new
+    to = out + b * out_b + (head * G + g)[:, None] * out_h + d[None, :]
+    tl.store(to, acc / l[:, None], mask=real)
+
+
 # %% wrong: no division
 # says: divide by their sum at the end
 @triton.jit
