@@ -1,6 +1,8 @@
 """The scripts' costs and bounds are those of ``kvedu.analysis``, on a grid."""
 
 import itertools
+import json
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from kvedu.analysis.hardware import hardware
 from kvedu.analysis.known_models import known_model
 from kvedu.analysis.memory import kv_cache_bytes
 from kvedu.analysis.roofline import attainable, bound_by, time_bound
+from kvedu.book.gpu_rows import gpu_row
 from kvedu.viz import roofline, still
 from kvedu.viz.configs import limits, sizes
 from kvedu.viz.node import evaluate
@@ -68,3 +71,17 @@ def test_the_sentence_names_the_bound() -> None:
 def test_what_does_not_fit_says_so() -> None:
     assert "would not fit" in still("roofline", roofline.data(), {"batch": 1024, "context": 8192}).say
     assert "would not fit" not in still("roofline", roofline.data()).say
+
+
+def test_stored_points_lie_under_a_roof_that_the_figure_has() -> None:
+    """Measured steps belong to a machine of the figure; a stored GPU row whose kernels are not in it asks for `make traces NAME=16_roofline`."""
+    stored = json.loads((Path(__file__).resolve().parents[2] / "book" / "figures" / "16_roofline.json").read_text("utf-8"))
+    machines = {one["name"]: one for one in stored["machines"]}
+    assert len(stored["points"]) >= 3
+    for point in stored["points"]:
+        machine = machines[point["machine"]]
+        assert 0 < point["flops"] <= 1.5 * min(machine["flops"]["bf16"], point["intensity"] * machine["bandwidth"]), point
+    row = gpu_row("kernels")
+    if row is not None and any(word in row.machine["gpu"] for word in ("H200", "H100", "A100", "L4")):
+        assert any(point["machine"] != "CPU of the book" for point in stored["points"])
+    assert "✚ measured" in still("roofline", stored).svg

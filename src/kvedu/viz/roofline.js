@@ -52,10 +52,14 @@
         tree.push(["path", { d: d3.symbol(symbol, shape === "o" ? 130 : 80)(), transform: `translate(${at.toFixed(1)},${up.toFixed(1)})`, style: `fill:${color(i)};stroke:var(--kv-paper, #fff)` }]);
         tree.push(label(12 + (left - 4) + (narrow ? 0 : 8), 42 + 16 * i, `${{ s: "■", d: "◆", o: "●" }[shape]} ${name}`, { fill: color(i), weight: 600 }));
       });
-      for (const point of data.points.filter((p) => p.machine === state.machine)) {
-        tree.push(["path", { d: d3.symbol(d3.symbolCross, 60)(), transform: `translate(${x(point.intensity).toFixed(1)},${y(point.flops).toFixed(1)})`, style: `fill:${color(4)}` }]);
-        tree.push(label(x(point.intensity) + 8, y(point.flops) + 12, point.name, { fill: color(4) }));
-      }
+      const measured = data.points.filter((p) => p.machine === state.machine);
+      measured.forEach((point, i) => {
+        const at = x(point.intensity), up = y(point.flops);
+        tree.push(["path", { d: d3.symbol(d3.symbolCross, 60)(), transform: `translate(${at.toFixed(1)},${up.toFixed(1)})`, style: `fill:${color(4)}` }]);
+        tree.push(label(at - 3, up + 18, String(i + 1), { fill: color(4), weight: 600 }));
+        tree.push(label(width - 26, bottom - 26 - 15 * (measured.length - 1 - i), `${i + 1}: ${point.name}`, { fill: color(4), "text-anchor": "end", "font-size": 11 }));
+      });
+      if (measured.length) tree.push(label(width - 26, bottom - 26 - 15 * measured.length, "✚ measured", { fill: color(4), weight: 600, "text-anchor": "end" }));
       return [high, ...tree];
     },
     say(state, data) {

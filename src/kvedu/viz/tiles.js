@@ -78,10 +78,10 @@
     settle: (state, data) => ({ ...state, step: Math.min(state.step, steps(state, data).length) }),
     draw(state, data, { width, narrow }) {
       const found = at(state, data), T = data.tokens.length, { now, block } = found;
-      const left = 30, top = 34, panel = narrow ? 0 : Math.min(230, width * 0.34), size = Math.min(width - left - 8 - panel - (narrow ? 0 : 24), narrow ? 400 : 430);
+      const left = 14, top = 34, panel = narrow ? 0 : Math.min(230, width * 0.34), size = Math.min(width - left - 8 - panel - (narrow ? 0 : 24), narrow ? 400 : 430);
       const s = d3.scaleLinear([0, T], [0, size]);
       const box = (b, tile, fill, more) => rect(left + s(tile.first), top + s(b.first), s(tile.end - tile.first) - 0.5, s(b.end - b.first) - 0.5, fill, more);
-      const tree = [label(left, 14, narrow ? "keys →" : "keys and values →"), label(left, 28, found.skipped ? `outlined: ${found.skipped} of ${found.grid} never loaded` : "", { "font-size": 11 })];
+      const tree = [label(left, 14, "query tokens ↓   keys and values →"), label(left, 28, found.skipped ? `outlined: ${found.skipped} of ${found.grid} never loaded` : "", { "font-size": 11 })];
       for (const { block: b } of found.all.filter(({ i }) => i === 0))
         for (let first = Math.ceil(b.end / state.keys) * state.keys; first < T; first += state.keys)
           tree.push(rect(left + s(first) + 0.5, top + s(b.first) + 0.5, s(Math.min(state.keys, T - first)) - 2, s(b.end - b.first) - 2, "none", { style: `fill:none;stroke:${faint}`, "stroke-dasharray": "2 3" }));
@@ -91,7 +91,6 @@
       }
       for (let t = 1; t <= T; t++) tree.push(line(left + s(t), top + s(t - 1), left + s(t), top + s(t), ink), line(left + s(t - 1), top + s(t - 1), left + s(t), top + s(t - 1), ink));
       tree.push(rect(left - 6, top + s(block.first), 4, s(block.end - block.first) - 0.5, color(0)));
-      tree.push(["text", { x: 12, y: top + size / 2, transform: `rotate(-90 12 ${(top + size / 2).toFixed(1)})`, "text-anchor": "middle", style: `fill:${ink}` }, "query tokens"]);
       tree.push(line(left, top + s(found.row + 0.5), left + s(found.row + 1), top + s(found.row + 0.5), color(2), { "stroke-width": 1.5 }));
       const beside = chip(state, data, found, narrow ? left : left + size + 22, narrow ? top + size + 26 : top + 4, narrow ? width - left - 8 : panel);
       return [Math.max(top + size + 10, beside.bottom), ...tree, ...beside.tree];
