@@ -85,10 +85,10 @@ def matmul_flops(dtype: str, size: int = 1024, device: str | torch.device = "cpu
     return 2 * size**3 / _median_seconds(lambda: a @ b, a.device, repeats)
 
 
-def launch_seconds(device: str | torch.device = "cpu", launches: int = 1000, repeats: int = 5) -> float:
+def launch_seconds(device: str | torch.device = "cpu", launches: int = 100, repeats: int = 5) -> float:
     """Host seconds of asking for one small operation of PyTorch: many in a row on a few numbers, none of them waited for.
 
-    On a CPU the operation itself is in it. ``launches`` few enough for the device's queue.
+    On a CPU the operation itself is in it. Ten times ``launches`` stand in a GPU's queue, which holds some thousand.
     """
     x, seconds = torch.zeros(16, device=device), []
 
