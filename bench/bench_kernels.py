@@ -1,10 +1,29 @@
 """The Triton kernels on this GPU: time, bytes a second, share of what the chip can copy or multiply, ratio to PyTorch's own.
 
-    python bench/bench_kernels.py [--save] [--only decode]
+    python bench/bench_kernels.py [--save] [--tune] [--only decode]
     TRITON_INTERPRET=1 python bench/bench_kernels.py --dry      # no GPU: tiny sizes, every result checked, no times
 
 Every case is compared with its reference first. Ceilings are measured in the same run. Shapes are those of an 8B Llama
 (32 query heads, 8 KV heads of 128) in bf16, or fp16 where there is no bf16.
+
+Where to look first when a row misses its target on an H200 (132 multiprocessors, some 25 kB in flight on each keep its memory busy;
+``kernels.schedule`` and ``kernels.splits`` say what runs where):
+
+1. Decode, 32 x 4,096 (85 % of copy). Blocks of 16 x 64, 4 warps, 3 stages: three programs fit a multiprocessor, 768 programs are two
+   whole rounds. A row of a tile is 256 bytes, loaded 16 bytes a thread. Try ``stages=4`` and ``block_s=32`` (more loads in flight
+   for the same shared memory), then ``warps=2``: 16 rows, of which 4 are real, leave little to share out. If the time is right for
+   pages of 64 and 256 but not of 16, the four page numbers of a tile are what is waited for: they are loads before the loads.
+2. Decode, 1 x 32,768 (60 %). 66 splits are 528 programs, a round and a third of three a multiprocessor: 49 splits fill one round
+   exactly (``splits=49``). The merge is a launch of its own, some microseconds of a hundred; a last-come-merges counter would save it.
+3. Prefill (50 % of matmul). 128 x 64, 8 warps, wgmma; the softmax between the two products is not overlapped with them, which
+   Triton does not do without warp specialization. ``block_s=128`` with ``stages=2`` halves the passes over the running maximum.
+4. Codes (1.6x bf16 at 32K). Half the bytes, but each must become a number: count what a tile costs in instructions
+   (tests/kernels/test_instructions.py) before its bytes. ``block_s=128``, then fewer splits.
+5. Rows (80 % of copy). One program a row: try more rows of a program where the width is small, and ``warps=8`` where it is large.
+6. Unequal lengths. The grid is static, so a long sequence ends last; splits soften it. Programs that fetch their next piece of work
+   from a counter (persistent) are the next step, not the first.
+
+``--tune`` tries blocks for the attention rows (``kernels.tune``; minutes, so not by default) and adds what was best, with its time.
 """
 
 from __future__ import annotations
@@ -12,20 +31,24 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from peers.attention import peers_of
+
 from kvedu.book.rows import save_row
 from kvedu.caches.formats import Format, float8, integer
 from kvedu.kernels import attention, cascade, draw, invariant, paged_attention, quantized_attention, rmsnorm, rope_write, swiglu
-from kvedu.kernels.launch import chip_of, interpreted, missing, runs_on
+from kvedu.kernels.launch import Launch, chip_of, interpreted, missing, runs_on
 from kvedu.kernels.quantized_pages import CodedPages, Exact, quantized_write
 from kvedu.kernels.rope import cos_sin
+from kvedu.kernels.tune import ATTENTION_CANDIDATES, tune
 from kvedu.rope_config import RopeConfig
 from kvedu.units import Cost
 
@@ -43,6 +66,10 @@ class Case:
     """What is expected to bound it: "copy" or "matmul"."""
     reference: Callable[[], Any]
     peer: Callable[[], Any] | None = None
+    plan: Callable[..., Sequence[Launch]] | None = None
+    """Its launches for given blocks, where there are blocks to choose."""
+    others: Callable[[], dict[str, Callable[[], Any]]] = dict
+    """What other libraries that are installed here have for the same."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +126,7 @@ class Bench:
             name, lambda: paged_attention.paged_attention(q, k, v, layout, triton=True, **blocks), B * one, bound,
             lambda: paged_attention.paged_attention_reference(q, k, v, layout),
             lambda: scaled_dot_product_attention(q_BHTD, keys, values, is_causal=new > 1 and not old, enable_gqa=True),
+            lambda **some: plan_attention(q, k, v, layout, **some), lambda: peers_of(q, k, v, layout.tables, new, old),
         )  # fmt: skip
 
     def quantized(self, name: str, format: Format, B: int, old: int, C: int) -> Case:
@@ -209,6 +237,23 @@ class Bench:
         )  # fmt: skip
 
 
+def plan_attention(q: Tensor, k: Tensor, v: Tensor, layout: paged_attention.PagedLayout, **blocks: int) -> Sequence[Launch]:
+    """The launches of a paged attention call."""
+    from kvedu.kernels.paged_attention_triton import plan_attention as plan
+
+    return plan(q, k, v, layout.tables, layout.rows, torch.empty_like(q), chip=chip_of(q), **blocks)
+
+
+def best_blocks(case: Case, dry: bool) -> dict[str, Any]:
+    """The quickest blocks of those that fit, and their time; in the interpreter two of them are run, and none is timed."""
+    candidates = ATTENTION_CANDIDATES[:2] if dry else [b | s for b in ATTENTION_CANDIDATES for s in ({}, {"splits": 1}, {"splits": 49})]
+    with tempfile.TemporaryDirectory() as folder:
+        time = (lambda run: run() or 0.0) if dry else milliseconds
+        blocks = tune("bench", case.plan, candidates, case.name, time=time, folder=Path(folder))
+    launches = case.plan(**blocks)
+    return {"blocks": blocks, "ms": None if dry else milliseconds(lambda: [launch.run() for launch in launches])}
+
+
 def error(case: Case) -> float:
     """Largest difference to the reference, over the largest number in it."""
     got, wanted = case.run().float().cpu(), case.reference().float().cpu()
@@ -238,6 +283,7 @@ def main() -> int:
     parser.add_argument("--dry", action="store_true", help="tiny sizes in the interpreter, results checked, nothing timed")
     parser.add_argument("--save", action="store_true", help="store the table as a row of bench/results")
     parser.add_argument("--only", default="", help="cases whose name holds this word")
+    parser.add_argument("--tune", action="store_true", help="try blocks for the attention rows too")
     options = parser.parse_args()
     device = torch.device("cpu" if options.dry else "cuda" if torch.cuda.is_available() else "xpu" if torch.xpu.is_available() else "cpu")
     if not runs_on(device) or (device.type == "cpu") != options.dry:
@@ -255,6 +301,9 @@ def main() -> int:
             if options.only not in case.name:
                 continue
             row = measure(case, tops)
+            if options.tune and case.plan is not None:
+                row["tuned"] = best_blocks(case, options.dry)
+                print(f"{'':4}best: {row['tuned']}", flush=True)
             wrong += row["error"] > 0.03
             rows.append(row)
     assert not options.dry or interpreted()
@@ -277,7 +326,15 @@ def measure(case: Case, tops: dict[str, float]) -> dict[str, Any]:
         row["of_ceiling"] = row["rate"] / tops[case.bound]
         row["peer_ms"] = None if case.peer is None else milliseconds(case.peer)
         rate = f"{row['rate'] / 1e9:,.0f} GB/s" if case.bound == "copy" else f"{row['rate'] / 1e12:,.0f} TFLOP/s"
+        row["others_ms"] = {}
+        for name, call in case.others().items():
+            try:
+                row["others_ms"][name] = milliseconds(call)
+            except Exception as wrong:  # what another library cannot do here is no fault of the table
+                row["others_ms"][name] = f"{type(wrong).__name__}: {str(wrong)[:80]}"
         line += f"{row['ms']:>9.3f}{rate:>14}{row['of_ceiling']:>12.0%}" + ("" if row["peer_ms"] is None else f"{row['peer_ms'] / row['ms']:>8.2f}x")
+    for name, ms in row.get("others_ms", {}).items():
+        line += f"  {name} {ms / row['ms']:.2f}x" if isinstance(ms, float) else f"  {name}: {ms}"
     print(line, flush=True)
     return row
 
