@@ -1,4 +1,4 @@
-"""More text by the target, written and run in one go: each pass that yields the next tokens yields the features of the last ones.
+"""More text by the target, written shard by shard.
 
 A head that learns from few texts soon knows them by heart; what helps then is text that it has not seen. Prompts are other
 beginnings of source files than those of ``head_text``, and what it asked but had no room for.
@@ -39,61 +39,46 @@ def prompts(model: Transformer, left: list[Prompt]) -> list[Prompt]:
     return found[:MORE]
 
 
-def more(model: Transformer, asked: list[Prompt], taps: tuple[int, ...], work: Path) -> list[Sequence]:
-    """What the target makes of all prompts; texts and features are kept in ``work`` shard by shard."""
+def more(model: Transformer, asked: list[Prompt], work: Path) -> list[Sequence]:
+    """What the target makes of all prompts; kept in ``work`` shard by shard, so that a run that was stopped goes on."""
     sequences: list[Sequence] = []
     for number in range(len(asked) // SHARD):
-        path = work / f"more-{number:03d}.json"
+        path, group = work / f"more-{number:03d}.json", asked[number * SHARD : (number + 1) * SHARD]
         if not path.is_file():
-            one_shard(model, asked, taps, work, number)
+            with clock(work, path.stem):
+                texts = written(model, group, SEED + number)
+            done = [Sequence(p.kind, ids, len(p.ids), p.sampling.greedy) for p, ids in zip(group, texts, strict=True)]
+            (beside := path.with_suffix(".new")).write_text(json.dumps([asdict(s) for s in done]))
+            os.replace(beside, path)
+            print(f"wrote {(number + 1) * SHARD} of {len(asked)} more", flush=True)
         sequences += [Sequence(**fields) for fields in json.loads(path.read_text())]
     return sequences
 
 
-def one_shard(model: Transformer, asked: list[Prompt], taps: tuple[int, ...], work: Path, number: int) -> None:
-    """Write one shard's texts and features, the texts last."""
-    group = asked[number * SHARD : (number + 1) * SHARD]
-    with clock(work, f"more-{number:03d}"):
-        texts, features_BTE = written(model, group, taps, SEED + number)
-    ids_BT = torch.zeros(SHARD, LENGTH, dtype=torch.int32)
-    for i, ids in enumerate(texts):
-        ids_BT[i, : len(ids)] = torch.tensor(ids)
-    done = [Sequence(p.kind, ids, len(p.ids), p.sampling.greedy) for p, ids in zip(group, texts, strict=True)]
-    features, path = work / f"features-more-{number:03d}.pt", work / f"more-{number:03d}.json"
-    torch.save((ids_BT, torch.tensor([len(ids) for ids in texts]), features_BTE), features.with_suffix(".new"))
-    os.replace(features.with_suffix(".new"), features)
-    path.with_suffix(".new").write_text(json.dumps([asdict(s) for s in done]))
-    os.replace(path.with_suffix(".new"), path)
-    print(f"wrote {(number + 1) * SHARD} of {len(asked)} more", flush=True)
-
-
 @torch.inference_mode()
-def written(model: Transformer, asked: list[Prompt], taps: tuple[int, ...], seed: int) -> tuple[list[list[int]], Tensor]:
-    """Texts up to ``LENGTH`` tokens or the target's own end, and the features ``[B, LENGTH, E]`` of each of their tokens."""
+def written(model: Transformer, asked: list[Prompt], seed: int) -> list[list[int]]:
+    """Texts up to ``LENGTH`` tokens or the target's own end."""
     cache = StaticCache(model.config, max_sequences=len(asked), max_length=LENGTH, dtype=model.dtype)
     generator, settings = torch.Generator().manual_seed(seed), [p.sampling for p in asked]
     texts, seqs = [list(p.ids) for p in asked], [cache.add() for _ in asked]
-    features_BTE = torch.zeros(len(asked), LENGTH, len(taps) * model.config.M, dtype=torch.bfloat16)
+    alive = set(range(len(asked)))
 
     def run(numbers: list[int], news: list[list[int]]) -> None:
         with cache.step({seqs[i]: len(new) for i, new in zip(numbers, news)}) as view:
-            hidden_NM, features_NE = model.tapped(torch.tensor([t for new in news for t in new]), view, taps)
-            tokens = chosen(model.logits(hidden_NM[view.last_rows]), [settings[i] for i in numbers], generator)
-        for i, token, row in zip(numbers, tokens, view.rows):
-            features_BTE[i, row.start : row.total] = features_NE[row.rows].to(torch.bfloat16)
+            logits_BV = model(torch.tensor([t for new in news for t in new]), view, view.last_rows)
+        for i, token in zip(numbers, chosen(logits_BV, [settings[i] for i in numbers], generator)):
             if texts[i][-1] not in model.config.eos_ids and len(texts[i]) < LENGTH:
                 texts[i].append(token)
             else:
                 alive.discard(i)
 
-    alive = set(range(len(asked)))
     for first in range(0, len(asked), BATCH):
         numbers = list(range(first, min(first + BATCH, len(asked))))
         run(numbers, [list(texts[i]) for i in numbers])
     while alive:
         numbers = sorted(alive)
         run(numbers, [texts[i][-1:] for i in numbers])
-    return texts, features_BTE
+    return texts
 
 
 def chosen(logits_BV: Tensor, settings: list[Sampling], generator: torch.Generator) -> list[int]:

@@ -83,7 +83,7 @@ class Lessons:
     @cached_property
     def more_sequences(self) -> list[Sequence]:
         """What the target wrote besides."""
-        return more(self.fast, self.asked, TAPS, self.work)
+        return more(self.fast, self.asked, self.work)
 
     @cached_property
     def more(self) -> Text:
@@ -118,7 +118,7 @@ def train_eagle(lessons: Lessons) -> Trained:
         ("eagle-a", "own", 1, Schedule(2, 4, 1e-3, end=0.5)),
         ("eagle-b", "all", 2, Schedule(2, 4, 1e-3, end=0.3)),
         ("eagle-c", "own", 3, Schedule(1, 4, 3e-4)),
-        ("eagle-d", "more", 3, Schedule(2, 4, 6e-4)),
+        ("eagle-d", "more", 3, Schedule(1.5, 4, 6e-4)),
     )
     for name, text, depth, schedule in stages:
         lessons.run(name, head, eagle_loss(head, lessons.teacher, getattr(lessons, text), depth), text, schedule)
@@ -136,7 +136,7 @@ def train_medusa(lessons: Lessons) -> Trained:
 
 def train_mtp(lessons: Lessons) -> Trained:
     """Two modules on what the target wrote besides, from a linear guess."""
-    target, schedule = lessons.target, Schedule(1.5, 8, 1e-3, muon=True)
+    target, schedule = lessons.target, Schedule(1, 8, 1e-3, muon=True)
     heads = fresh_mtp(HeadShape(target.config, (target.config.L,), R), target, 2)
     if not (lessons.work / "mtp.pt").is_file():
         with clock(lessons.work, "mtp-begin"):
