@@ -298,7 +298,7 @@ def main() -> int:
     with torch.inference_mode():
         for make in Bench(TINY if options.dry else REAL, device, dtype).cases():
             case = make()
-            if options.only not in case.name:
+            if options.only.lower() not in case.name.lower():
                 continue
             row = measure(case, tops)
             if options.tune and case.plan is not None:
@@ -307,6 +307,9 @@ def main() -> int:
             wrong += row["error"] > 0.03
             rows.append(row)
     assert not options.dry or interpreted()
+    if not rows:
+        print(f"no case has {options.only!r} in its name")
+        return 1
     if options.save and tops:
         RESULTS.mkdir(exist_ok=True)
         command = "python bench/bench_kernels.py" + "".join(f" {argument}" for argument in sys.argv[1:])

@@ -21,7 +21,8 @@ def test_a_dry_run_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     made = json.loads((tmp_path / "gpu-dry.json").read_text())
     assert {"machine", "tests", "kernels", "engine"} <= {part["name"] for part in made["parts"]}
     assert made["gpu"]["copy_gb_per_s"] > 0 and all(part["status"] == "passed" for part in made["parts"])
-    engine = next(part for part in made["parts"] if part["name"] == "engine")
+    engine, tests, kernels = (next(part for part in made["parts"] if part["name"] == name) for name in ("engine", "tests", "kernels"))
+    assert "passed" in tests["last"] and kernels["last"] == "every result agrees with its reference"
     assert engine["last"].startswith("static") and engine["last"] in said
 
 
