@@ -9,7 +9,7 @@ import torch
 from kvedu.book import gpu_rows
 from kvedu.grading.exercise import Case, Exercise, Mistake
 from kvedu.grading.judge import Known, judge
-from kvedu.grading.kernel_run import Twin, empty, hollow, left, run_kernel
+from kvedu.grading.kernel_run import Twin, _check_kernel, empty, hollow, left, run_kernel
 from kvedu.grading.observe import outcomes
 from kvedu.kernels.launch import missing, runs_on
 
@@ -80,6 +80,13 @@ def graded(source):
 )
 def test_a_kernel_is_judged(old, new, says):
     assert says in str(graded(KERNEL.replace(old, new) if old else KERNEL))
+
+
+@needs_triton
+def test_a_starter_is_told_before_a_compiler_stumbles_over_it():
+    starter = made(KERNEL.replace("    n = tl.program_id(0)\n", '    raise NotImplementedError("your code here")\n'))
+    with pytest.raises(NotImplementedError, match="your code here"):
+        _check_kernel(starter, ("x", "out"))
 
 
 @needs_triton

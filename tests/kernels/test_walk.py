@@ -13,6 +13,7 @@ from kvedu.kernels.walk import walk
 CASES = [
     (40, 0, 2, 32, 16, None, True), (40, 0, 2, 32, 16, None, False), (9, 30, 3, 16, 16, None, True), (33, 7, 3, 64, 16, 20, True),
     (33, 7, 3, 64, 32, 20, False), (1, 63, 3, 16, 16, None, True), (21, 50, 1, 16, 16, 9, True),
+    (20, 15, 1, 64, 16, None, True), (5, 50, 1, 16, 16, 35, True),  # just at the edge of a tile
 ]  # fmt: skip
 
 
@@ -55,6 +56,7 @@ def test_only_masked_tiles_hold_keys_that_a_row_must_not_see():
             for tile in block.tiles:
                 sees_all = tile.end - 1 <= old + block.first and (not window or tile.first > old + block.end - 1 - window)
                 assert tile.masked or sees_all
+                assert not (tile.masked and sees_all and edges and not window), "a mask is made only where one is needed"
 
 
 def test_a_block_that_holds_no_token_is_refused():
