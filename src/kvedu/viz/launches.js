@@ -73,7 +73,7 @@
       { name: "batch", label: "Sequences B", values: [1, 2, 4, 8, 16, 32, 64, 128, 256], value: 1 },
       { name: "context", label: "Context", values: [0, 512, 2048, 8192, 32768], value: 512, say: count },
       { name: "launch", label: "A launch", values: [1, 2, 5, 10, 20], value: 5, say: (v) => `${v} µs` },
-      { name: "gap", label: "Gap between kernels", values: [0, 0.5, 1, 2], value: 1, say: (v) => `${v} µs` },
+      { name: "gap", label: "Kernel gap", values: [0, 0.5, 1, 2], value: 1, say: (v) => `${v} µs` },
       { name: "fused", label: "fused kernels", value: false },
       { name: "recorded", label: "recorded as a graph", value: false },
     ],
