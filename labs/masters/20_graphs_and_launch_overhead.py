@@ -191,7 +191,7 @@ prompts = [model.tokenizer.encode(text) for text in ("The capital of France is",
 
 def answers(record, C=16, n=(6, 2, 6)):
     """Greedy tokens of three prompts, by plain steps or by a recording of four rows."""
-    cache = PagedCache(model.config, n_pages=8, page_size=C, spare=True)
+    cache = PagedCache(model.config, n_pages=8, page_size=C, spare=True, device=model.device)
     seqs = [cache.add() for _ in prompts]
     with cache.step(dict(zip(seqs, map(len, prompts)))) as view:
         said = [[int(x.argmax())] for x in model(torch.tensor(sum(prompts, [])), view, view.last_rows)]
