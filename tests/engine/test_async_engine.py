@@ -42,10 +42,11 @@ async def tokens_of(server, prompt, **settings):
     return [t async for delta in server.stream(prompt, **settings) for t in delta.token_ids]
 
 
-def test_many_streams_at_once():
+@pytest.mark.parametrize("overlap", [False, True])
+def test_many_streams_at_once(overlap):
     """More consumers than slots: every stream is what the prompt gives alone, and they are served together."""
     model = tiny_model()
-    engine = engine_of(model, pages=30, max_running=4)
+    engine = engine_of(model, pages=30, max_running=4, overlap=overlap)
 
     async def main():
         async with AsyncEngine(engine) as server:
@@ -76,11 +77,11 @@ def test_generate_gives_all_copies_and_stream_their_deltas():
     assert sorted(d.copy for d in deltas if d.finish_reason) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("leave", ["break", "close", "cancel"])
-def test_a_consumer_that_goes_away_aborts_its_own_request_only(leave):
+@pytest.mark.parametrize("leave, overlap", [("break", False), ("close", False), ("cancel", False), ("cancel", True)])
+def test_a_consumer_that_goes_away_aborts_its_own_request_only(leave, overlap):
     """C071: it walks out after 2 pieces of 200; its blocks come back while others run, and they are as alone."""
     model = tiny_model()
-    engine = engine_of(model, pages=200)
+    engine = engine_of(model, pages=200, overlap=overlap)
 
     async def reader(server, pieces):
         async for _ in server.stream(random_ids(3), max_new_tokens=200):

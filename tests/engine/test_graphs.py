@@ -54,7 +54,7 @@ def test_replayed_steps_equal_plain_ones(count: int, fused: bool) -> None:
 
 
 def test_what_the_spare_page_holds_reaches_nobody() -> None:
-    """C067's kind: rows that only fill up the batch. Not even NaN in their page reaches another row."""
+    """C046: what else is in the batch must not show, rows that only fill it up least of all. Not even NaN in their page reaches another row."""
     model = tiny_model(tiny_config(D=16))
     cache, seqs = filled(model, [5, 6, 7])
     for pages in cache.page_tensors:

@@ -47,7 +47,7 @@ def order(monkeypatch):
     chunk=st.sampled_from([None, 1, 2, 5]),
 )
 def test_any_life(seed, reuse, page_size, order, host_pages, chunk):
-    """The promise of the engine, a step ahead: forks, draws, aborts, both preemptions and reuse in a pool that is too small."""
+    """The promise of the engine, a step ahead (C069, C071): forks, draws, aborts, both preemptions and reuse in a pool that is too small."""
     model = tiny_model(tiny_config(L=1, eos_ids=(3, 4)))
     preempt = Recompute() if host_pages is None else Swap(host_pages * page_bytes(model, page_size))
     engine = engine_of(
@@ -140,7 +140,7 @@ def test_the_surplus_token_is_nobodys():
 
 
 def test_ended_from_outside_while_in_flight():
-    """Aborted and forgotten with a step under way: everything comes back, others go on."""
+    """C071: aborted and forgotten with a step under way: everything comes back, others go on."""
     model = tiny_model(tiny_config(L=1))
     engine = engine_of(model, overlap=True)
     first, second, third = (engine.add(random_ids(4, seed=i), max_new_tokens=9) for i in range(3))
@@ -166,6 +166,19 @@ def test_stop_strings_are_seen_a_step_late():
     stopped, ended = engine.add([9, 9, 9], stop="bcd"), engine.add([9, 9, 9])
     assert {n: "".join(d.text for d in engine.stream(n)) for n in (stopped, ended)} == {stopped: "a", ended: "abcdef"}
     assert [engine.results(n)[0].token_ids for n in (stopped, ended)] == [(1, 2), (1, 2, 3, 4)]
+
+
+def test_a_first_token_that_ends_it(order):
+    """C024: an end by the prompt's own token, by EOS or by length. For the second no further step is asked for; the first is counted once."""
+    model = tiny_model(tiny_config(L=1))
+    first = solo(model, [5, 6, 7], 1)[0]
+    for eos, reason, asked in (((first,), "stop", 2), ((), "length", 1)):
+        engine = engine_of(tiny_model(tiny_config(L=1, eos_ids=eos)), overlap=True)
+        number, before = engine.add([5, 6, 7], max_new_tokens=9 if eos else 1), order.count("ask")
+        deltas = run_out(engine)
+        assert [(d.token_ids, d.finish_reason) for d in deltas] == [((first,), reason)]
+        assert order.count("ask") - before == asked and engine.results(number)[0].token_ids == (first,)
+        assert_all_came_back(engine)
 
 
 def test_times_go_forward():

@@ -47,7 +47,7 @@ def replays():
 @pytest.mark.parametrize("host_pages", [None, 6])
 @pytest.mark.parametrize("overlap", [False, True])
 def test_long_lives(reuse, host_pages, overlap, replays):
-    """Preempted both ways, forked, aborted, reused, ended in mid-batch, on every rung and above the ladder: same tokens as alone."""
+    """C069, C071: preempted both ways, forked, aborted, reused, ended in mid-batch, on every rung and above the ladder: same tokens as alone."""
     model = tiny_model(tiny_config(L=1, eos_ids=(3,)), scale=0.15)
     preempt = Recompute() if host_pages is None else Swap(host_pages * page_bytes(model, 2))
     preempted, sizes = 0, set()
@@ -136,7 +136,7 @@ def test_a_budget_that_pays_for_no_spare_page_says_so():
 
 
 def test_broken_logits_end_their_own_text(replays):
-    """C067's kind, a fault in one row: NaN weights for one token reach nobody else, recorded or ahead."""
+    """C046: no cross-talk between rows; NaN weights for one token reach nobody else, recorded or ahead."""
     model = tiny_model(tiny_config(L=1))
     with torch.no_grad():
         model.embed.weight[13] = torch.nan

@@ -102,6 +102,22 @@ def test_queries_are_the_last_tokens(new, old):
     assert torch.allclose(got.cpu(), torch.tensor([(old + i) / 2 for i in range(new)]), atol=1e-5)  # mean of 0 .. old + i
 
 
+@pytest.mark.parametrize("W", [1, 4, 10, 12, 0, None])
+@pytest.mark.parametrize("pieces", [[10], [3, 3, 3, 1], [1] * 10], ids=["prompt", "chunks", "one by one"])
+def test_a_window_of_w_shows_w(W, pieces):
+    """C075: token i sees i - W + 1 .. i, by whatever path it comes; 0 and None are no window."""
+    old, got = 0, []
+    for new in pieces:
+        scene = make_scene([(new, old)], 2, 1, 16, 4, dtype=torch.float32)
+        scene.q.zero_()  # so that all that is seen counts alike
+        for i, page in enumerate(scene.layout.tables[0].tolist()):
+            scene.v[page] = torch.arange(4.0 * i, 4.0 * i + 4, device=DEVICE)[:, None, None]
+        got += run(scene.q, scene.k, scene.v, scene.layout, W, block_m=16, block_s=16)[:, 0, 0].tolist()
+        old += new
+    seen = [range(max(0, i + 1 - (W or 10)), i + 1) for i in range(10)]
+    assert got == pytest.approx([sum(r) / len(r) for r in seen], abs=1e-5)
+
+
 def test_any_strides():
     """Gaps of NaN between pages, tokens, heads and queries; queries as a slice of a wider product."""
     law_equals_definition(run, make_scene(CHUNKS, 6, 2, 24, 8, stretch=2), 20, **SMALL)

@@ -69,12 +69,14 @@ class BlockTables:
 
         ``growth`` maps sequences to (tokens now, new tokens).
         """
-        new, writers = 0, Counter()
+        new, writers, size, references = 0, Counter(), self.pool.block_size, self.pool.references
         for seq, (start, count) in growth.items():
-            new += self.blocks_for(start + count) - len(self.tables[seq])
-            writers.update(self._tail(seq, start))
+            table, tail = self.tables[seq], start // size  # a write at ``start`` goes to this entry first
+            new += -(-(start + count) // size) - len(table)
+            if tail < len(table) and references[table[tail]] > 1:
+                writers[table[tail]] += 1
         # The last of a block's users may write to it in place.
-        return new + sum(min(n, self.pool.references[block] - 1) for block, n in writers.items())
+        return new + sum(min(n, references[block] - 1) for block, n in writers.items())
 
     def _tail(self, seq: int, start: int) -> list[int]:
         """The partly filled block that a write at ``start`` goes to first; none where a new block is begun."""

@@ -63,13 +63,13 @@ def choose_tokens(turns: Seq[Turn], logits_RV: Tensor, picks: Picks) -> list[Ver
 def _choose(turn: Turn, logits_RV: Tensor, tokens: list[int], place: int) -> Verdict | RequestError:
     (sequence, work, row), run, tree = turn, turn.sequence.run, turn.work.tree
     sampling, rows = run.sampler.sampling, slice(row, row + 1 + len(tree))
+    if not tree and tokens[place] >= 0 and (sampling.unfiltered if sampling.greedy else plain(sequence)):
+        return Verdict((), tokens[place])
     try:
         if sampling.greedy and sampling.unfiltered and min(tokens[rows]) >= 0:
             return greedy(tree, tokens[rows])
         if sequence.guesses is not None:
             return exact(tree, Target(logits_RV[rows], tree, run.ids, sampling), sequence.guesses.draws)
-        if plain(sequence) and tokens[place] >= 0:
-            return Verdict((), tokens[place])
         return Verdict((), run.sampler.choose(logits_RV[row], run.ids))
     except RequestError as error:
         return error

@@ -23,6 +23,7 @@ from kvedu.engine.speculating import Speculating
 from kvedu.engine.together import generate_together
 from kvedu.engine.trace import Arrived, Ended, Share, Stepped, Trace
 from kvedu.errors import RequestError
+from kvedu.kernels.transfer import QUEUING
 from kvedu.model.completion import Completion, Delta, Run
 from kvedu.model.request import Prompt, Request, make_request
 from kvedu.model.sampling import Sampling
@@ -71,14 +72,13 @@ class Engine:
         memory_share: float = 0.9,
         **settings: Any,
     ) -> None:
-        on_gpu = model.device.type != "cpu"
         make_graphs, limits = recorder(model, graphs), {key: settings[key] for key in ("max_running", "token_budget") if key in settings}
         if cache_bytes is None:
             cache_bytes = measured_cache_bytes(model, share=memory_share, page_size=page_size, kv_format=kv_format, **limits)
         self.cache = paged_cache_for(
             model, cache_bytes, page_size, reuse, kv_format, settings.get("max_running", 64), spare=make_graphs is not None
         )
-        self.overlap = on_gpu if overlap is None else overlap
+        self.overlap = model.device.type in QUEUING if overlap is None else overlap
         self.model, self.clock = model, clock
         self.scheduler = Scheduler(self.cache, **settings)
         self.drafts = Drafts(model, speculate)
@@ -146,7 +146,10 @@ class Engine:
         return self.scheduler.idle
 
     def step(self) -> list[Delta]:
-        """One forward pass for all that run; what it added to each completion. Empty when idle."""
+        """One forward pass for all that run; what it added to each completion. Empty when idle.
+
+        With ``overlap`` the pass is only asked for, and what comes is of the one before.
+        """
         if self.idle:
             return []
         before, self._flight = self._flight, None

@@ -126,9 +126,13 @@ class Speculating:
     def take(self, turn: Turn, verdict: Verdict, logits_RV: Tensor) -> list[Delta]:
         """Add a verdict's tokens to the text, up to where it ends, and bring the cache in step."""
         run, deltas = turn.sequence.run, []
+        reported = run.request.sampling.logprobs is not None
+        if turn.sequence.guesses is None and not reported:
+            return [run.take(verdict.token, None)]
         tokens = [*(turn.work.tree.tokens[node] for node in verdict.path), verdict.token]
         for token, after in zip(tokens, [-1, *verdict.path]):
-            deltas.append(run.take(token, run.sampler.logprob(token, logits_RV[turn.row + 1 + after], run.ids)))
+            report = run.sampler.logprob(token, logits_RV[turn.row + 1 + after], run.ids) if reported else None
+            deltas.append(run.take(token, report))
             if run.finished:
                 break
         if turn.sequence.guesses is not None:

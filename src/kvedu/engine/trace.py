@@ -13,6 +13,9 @@ simulator's, from 0). A request is a number; its completions are copies 0, 1, ..
   Its share says 1 token, the one that is computed in any case; the guesses that were kept are in the cache as well.
 - ``Ended`` at the step's end, for each completion that it ended; an abort comes between steps.
 
+An engine that is a step ahead writes a step's events when its tokens are known, with the time at which the step before had
+ended as its start; what was computed for a text that had ended by then stands in no share.
+
 ``Trace.to_json`` writes one event a line, ``{"kind": "Stepped", "time": ..., field: value, ...}`` with the fields
 below, shares as objects too; ``from_json`` reads that back. A figure needs nothing else: slots over time are
 the shares of each step, the waiting line is ``waiting``, the pool is ``blocks_in_use``, ``blocks_evictable`` and

@@ -13,6 +13,10 @@ import torch
 from torch import Tensor
 
 
+QUEUING = ("cuda", "xpu")
+"""Kinds of devices that queue what they are asked for, and read the host's pinned memory by themselves."""
+
+
 def put(values: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.int64) -> Tensor:
     """A tensor of these numbers on the device; the host does not wait for the copy.
 
@@ -35,7 +39,7 @@ def put_into(target: Tensor, values: Sequence[Any]) -> None:
 
 def pinned(x: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host in memory that this kind of device reads by itself; as it is, where there is no such memory."""
-    return x.pin_memory() if device.type in ("cuda", "xpu") else x
+    return x.pin_memory() if device.type in QUEUING else x
 
 
 class Coming:
@@ -43,7 +47,7 @@ class Coming:
 
     def __init__(self, x: Tensor) -> None:
         self._x, self._event = x, None
-        if x.device.type != "cpu":
+        if x.device.type in QUEUING:
             self._x = x.to("cpu", non_blocking=True)  # PyTorch takes pinned memory for it
             self._event = torch.Event(device=x.device)
             self._event.record()
