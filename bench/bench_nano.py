@@ -179,6 +179,18 @@ def run_transformers(config: ModelConfig, prompts: Sequence[list[int]], outputs:
     return {"seconds": seconds, "tokens_per_s": made / seconds, "tokens": made, "each": each}
 
 
+def summary(values: dict[str, Any]) -> str:
+    """One line: tokens a second, and the share of the bound where there is one."""
+    said = []
+    for name, found in values.items():
+        if "tokens_per_s" in found:
+            share = f" ({found['share_of_bound']:.0%} of the bound)" if "share_of_bound" in found else ""
+            said.append(f"{name.removeprefix('ways/')} {found['tokens_per_s']:,.0f}/s{share}")
+        elif "failed" in found:
+            said.append(f"{name.removeprefix('ways/')} failed")
+    return "tokens a second: " + ", ".join(said)
+
+
 def main(argv: list[str]) -> int:
     """Measure, print, and store with ``--save``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -222,6 +234,7 @@ def main(argv: list[str]) -> int:
         except Exception as error:  # what a peer cannot do here is a line of the table, not the end of it
             values[name] = {"failed": f"{type(error).__name__}: {str(error)[:200]}"}
         print(f"{name}: {values[name]}", flush=True)
+    print(summary(values), flush=True)
     if options.save:
         save_row("nano", values, command=" ".join(["python", "bench/bench_nano.py", *argv]))
     return 1 if any("failed" in values[name] for name in values if name == "engine" or name.startswith("ways/")) else 0

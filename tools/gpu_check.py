@@ -70,7 +70,7 @@ class Part:
     def last(self) -> str:
         """Its last line that says something."""
         lines = [line for line in self.said.splitlines() if line.strip()]
-        return lines[-1].strip()[:110] if lines else ""
+        return lines[-1].strip()[:400] if lines else ""
 
 
 CEILINGS = """

@@ -14,7 +14,8 @@ from kvedu.engine.trace import Ended, Preempted, Stepped
 from kvedu.model.sampling import Sampling
 from kvedu.speculative.ngram import NGram
 from scripted import Scripted, pieces_tokenizer
-from test_any_life import ORDERS, judge, live
+from lives import judge, live
+from test_any_life import ORDERS
 from tiny import random_ids, tiny_config, tiny_model
 
 

@@ -15,7 +15,7 @@ from kvedu.engine.trace import Admitted, Preempted
 from kvedu.errors import CacheError, CacheFull
 from kvedu.kernels.panel_linear import panels_pay
 from kvedu.model.generate import generate
-from test_any_life import live
+from lives import live
 from tiny import random_ids, tiny_config, tiny_model
 
 needs_bits = pytest.mark.skipif(

@@ -15,7 +15,7 @@ from kvedu.kernels import native
 from kvedu.model.sampling import Sampling
 from kvedu.rope_config import RopeConfig
 from kvedu.speculative.ngram import NGram
-from test_any_life import judge, live
+from lives import judge, live
 from tiny import random_ids, tiny_config, tiny_model
 
 pytestmark = pytest.mark.skipif(isinstance(native.library(), native.Unavailable), reason="no paged kernel here to record, and no GPU")

@@ -23,7 +23,7 @@ def test_a_dry_run_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert made["gpu"]["copy_gb_per_s"] > 0 and all(part["status"] == "passed" for part in made["parts"])
     engine, tests, kernels = (next(part for part in made["parts"] if part["name"] == name) for name in ("engine", "tests", "kernels"))
     assert "passed" in tests["last"] and kernels["last"] == "every result agrees with its reference"
-    assert engine["last"].startswith("static") and engine["last"] in said
+    assert engine["last"].startswith("tokens a second: engine ") and engine["last"] in said
 
 
 def test_one_that_hangs_or_fails_does_not_take_the_others_with_it() -> None:

@@ -13,7 +13,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / room) for room in ("kernels", "e
 from attention_laws import law_equals_definition  # noqa: E402
 from engines import engine_of, run_out, solo  # noqa: E402
 from scenes import DEVICE, make_scene  # noqa: E402
-from test_any_life import judge, live  # noqa: E402
+from lives import judge, live  # noqa: E402
 from test_quantized_attention import Made  # noqa: E402
 from test_quantized_attention_triton import by_triton, here, there  # noqa: E402
 from tiny import random_ids, tiny_config, tiny_model  # noqa: E402

@@ -8,6 +8,10 @@ from torch import Tensor
 from kvedu.kernels.paged_attention import PagedLayout
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = [torch.float16, torch.float32]
+"""What every law is tried in; bf16 too where there is a GPU that has it (the interpreter's products in it are garbage)."""
+if DEVICE == "cuda" and torch.cuda.get_device_capability() >= (8, 0):
+    DTYPES.append(torch.bfloat16)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attention_laws import law_equals_definition
-from scenes import DEVICE, make_scene
+from scenes import DEVICE, DTYPES, make_scene
 
 from kvedu.kernels.launch import Chip, KernelError, missing, runs_on
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference
@@ -21,7 +21,7 @@ CHUNKS = [(3, 29), (16, 16), (18, 37), (1, 33), (7, 0)]
 SMALL = {"block_m": 16, "block_s": 16}
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("window", [None, 1, 20])
 @pytest.mark.parametrize(
     "spec, blocks",

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from scenes import DEVICE, hollow
+from scenes import DEVICE, DTYPES, hollow
 
 from kvedu.kernels.launch import KernelError, missing, runs_on
 from kvedu.kernels.rmsnorm import add_cost, add_rmsnorm, add_rmsnorm_reference, rmsnorm, rmsnorm_reference
 from kvedu.kernels.swiglu import cost, swiglu, swiglu_reference
 
 needs_triton = pytest.mark.skipif(not runs_on(torch.device(DEVICE)), reason=f"no Triton: {missing()} (no GPU needed)")
-F16, F32 = torch.float16, torch.float32
+F32 = torch.float32
 
 
 def rows(N, M, dtype, seed=0, stretch=2):
@@ -24,7 +24,7 @@ def close(got, exact, plain):
 
 
 @needs_triton
-@pytest.mark.parametrize("dtype", [F16, F32])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("M, block", [(1, None), (70, None), (70, 32), (64, 64), (65, 64)])
 def test_rmsnorm_in_one_tile_and_in_several(M, block, dtype):
     x, weight = rows(3, M, dtype), rows(1, M, dtype, 1)[0]
@@ -35,7 +35,7 @@ def test_rmsnorm_in_one_tile_and_in_several(M, block, dtype):
 
 
 @needs_triton
-@pytest.mark.parametrize("dtype", [F16, F32])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("M, block", [(70, None), (70, 32)])
 def test_the_residual_is_added_and_rounded_first(M, block, dtype):
     x, residual, weight = rows(3, M, dtype), rows(3, M, dtype, 2), rows(1, M, dtype, 1)[0]
@@ -43,18 +43,18 @@ def test_the_residual_is_added_and_rounded_first(M, block, dtype):
     plain, want = add_rmsnorm_reference(x, residual, weight, 1e-5)
     assert torch.equal(total, want) and close(normed, rmsnorm_reference(want.float(), weight.float(), 1e-5), plain)
     by_torch = add_rmsnorm(x.cpu(), residual.cpu(), weight.cpu(), 1e-5)
-    assert torch.equal(by_torch[1], want.cpu()) and torch.allclose(by_torch[0].float(), plain.float().cpu(), atol=2e-2 if dtype == F16 else 1e-5)
+    assert torch.equal(by_torch[1], want.cpu()) and torch.allclose(by_torch[0].float(), plain.float().cpu(), atol=2e-2 if dtype != F32 else 1e-5)
 
 
 @needs_triton
-@pytest.mark.parametrize("dtype", [F16, F32])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("F, block", [(1, None), (70, None), (70, 16)])
 def test_swiglu(F, block, dtype):
     x = rows(3, 2 * F, dtype)
     x[0, 0], x[1, 0] = -60, 60  # where exp overflows fp16
     gate, up = x.chunk(2, -1)
     assert close(swiglu(x, triton=True, block=block), swiglu_reference(x.float()), torch.nn.functional.silu(gate) * up)
-    assert torch.allclose(swiglu(x.cpu()).float(), swiglu_reference(x.cpu().float()), atol=0.06 if dtype == F16 else 1e-5)
+    assert torch.allclose(swiglu(x.cpu()).float(), swiglu_reference(x.cpu().float()), atol=0.06 if dtype != F32 else 1e-5)
 
 
 @needs_triton

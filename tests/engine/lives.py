@@ -1,0 +1,44 @@
+"""Lives of an engine drawn at random, and the judge of their outputs: what each prompt gives alone."""
+
+import random
+
+from engines import assert_accounts
+from kvedu.model.generate import generate
+from kvedu.model.sampling import Sampling
+from tiny import random_ids
+
+
+def live(seed, model, engine, max_requests=10, turns=60):
+    """Random requests, aborts and steps; the requests with their settings, and which were aborted."""
+    rng = random.Random(seed)
+    stems, asked, aborted = [random_ids(5, seed=i) for i in range(2)], {}, set()
+    for _ in range(turns):
+        action = rng.random()
+        if action < 0.25 and len(asked) < max_requests:
+            prompt = rng.choice(stems)[: rng.randint(1, 5)] + random_ids(rng.randint(1, 4), seed=rng.randint(0, 3))
+            wants = dict(
+                max_new_tokens=rng.randint(1, 8),
+                n=rng.choice([1, 1, 1, 2, 3]),
+                sampling=rng.choice([Sampling(), Sampling(temperature=1.0, seed=rng.randint(0, 9))]),
+            )
+            asked[engine.add(prompt, priority=rng.randint(0, 2), **wants)] = (prompt, wants)
+        elif action < 0.3 and asked:
+            number = rng.choice(list(asked))
+            if not engine.done(number):
+                aborted.add(number)
+            engine.abort(number)
+        else:
+            engine.step()
+        assert_accounts(engine)
+    return asked, aborted
+
+
+def judge(model, engine, asked, aborted):
+    for number, (prompt, wants) in asked.items():
+        wanted = generate(model, [prompt], **wants)[0]
+        for got, alone in zip(engine.results(number), [wanted] if wants["n"] == 1 else wanted):
+            if number in aborted:
+                assert got.token_ids == alone.token_ids[: len(got.token_ids)]
+            else:
+                assert (got.token_ids, got.finish_reason) == (alone.token_ids, alone.finish_reason)
+        assert number in aborted or len(engine.results(number)) == wants["n"]
