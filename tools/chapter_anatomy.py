@@ -14,6 +14,7 @@ HEADINGS = ("Your prediction", "Check yourself", "Where to go from here")
 FIRST_CHAPTER = {
     "kvedu.caches.paged": 4, "kvedu.caches.block": 4, "kvedu.engine": 4, "kvedu.caches.prefix_": 5,
     "kvedu.speculative": 6, "kvedu.caches.quantized": 12, "kvedu.caches.evicting": 13, "kvedu.caches.latent": 13,
+    "kvedu.kernels.interpret": 16, "kvedu.kernels.watch": 16, "kvedu.kernels.walk": 17,
 }  # fmt: skip
 """Modules that a chapter introduces: earlier ones do not import them."""
 NO_NEW_IDEA = {10}

@@ -9,7 +9,7 @@ import torch
 from kvedu.book import gpu_rows
 from kvedu.grading.exercise import Case, Exercise, Mistake
 from kvedu.grading.judge import Known, judge
-from kvedu.grading.kernel_run import Twin, _check_kernel, empty, hollow, left, run_kernel
+from kvedu.grading.kernel_run import Twin, _check_kernel, _gaps_whole, _moved, empty, hollow, left, run_kernel
 from kvedu.grading.observe import outcomes
 from kvedu.kernels.launch import missing, runs_on
 
@@ -111,6 +111,15 @@ def test_hollow_keeps_values_and_leaves_gaps():
     x = torch.randn(2, 3, 5)
     assert torch.equal(hollow(x), x) and hollow(x).stride(-1) == 1 and not hollow(x).is_contiguous()
     assert hollow(torch.arange(3)).tolist() == [0, 1, 2] and empty(2, 2).isnan().all()
+
+
+def test_a_tensor_moves_with_its_gaps_and_they_are_watched():
+    """What is done on a GPU, where no access can be seen: strides stay, and a store between the elements shows."""
+    x = empty(3, 5)
+    moved = _moved(x, "cpu")
+    assert moved.stride() == x.stride() and moved.data_ptr() != x.data_ptr() and _gaps_whole(moved.copy_(torch.ones(3, 5)))
+    moved.as_strided((3, 6), moved.stride(), moved.storage_offset())[1, 5] = 1.0  # one behind a row
+    assert not _gaps_whole(moved)
 
 
 def test_rows_of_a_gpu(tmp_path, monkeypatch):

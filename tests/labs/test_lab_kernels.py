@@ -11,6 +11,8 @@ import jupytext
 import pytest
 from labs_master import read_master
 
+from kvedu.grading.batch import grade_all
+from kvedu.grading.running import Limits, Starter
 from kvedu.kernels.launch import missing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,3 +58,16 @@ def test_a_labs_kernels_compile_for_a_gpu(master: Path) -> None:
     done = subprocess.run([sys.executable, "-c", COMPILE, lab], input=kernels_of(master), capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert re.search(rf"^{lab}\.\w+ .* \d+$", done.stdout, re.MULTILINE), "no kernel was compiled"
+
+
+@pytest.mark.skipif(missing() is not None, reason=f"no Triton: {missing()}")
+def test_kernels_in_cells_are_graded_in_a_process_of_their_own() -> None:
+    """Triton reads a kernel's source: it finds that of a notebook's cell in the locked-up shell of the grader too."""
+    notebooks = [ROOT / "labs" / "solutions" / f"{path.stem.replace('_', '-')}.ipynb" for path in KERNEL_LABS]
+    scores, starter = {}, Starter(Limits(timeout=120))
+    try:
+        grade_all(notebooks, starter, [5], done=lambda path, score: scores.update({path.name: score}))
+    finally:
+        starter.close()
+    failed = {name: [str(part.verdict) for part in score.parts if not part.verdict.passed] for name, score in scores.items()}
+    assert len(scores) == len(notebooks) and not any(failed.values()), failed
