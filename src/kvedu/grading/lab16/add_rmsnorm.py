@@ -1,5 +1,6 @@
 """Residual and norm in one kernel: what the first needs, the second has on the chip."""
 
+import torch
 from torch import Tensor
 
 from kvedu.grading.exercise import Case, Exercise, Mistake
@@ -23,12 +24,14 @@ def observe(kernel, x_NM: Tensor, residual_NM: Tensor, weight_M: Tensor, block: 
     return run_kernel(kernel, (N,), args, ("total", "normed"), dict(BLOCK=block))
 
 
-def twin(*, width=None, eps_inside=True, of_total=True, weighted=True) -> Twin:
+def twin(*, width=None, eps_inside=True, of_total=True, weighted=True, other=True) -> Twin:
     def fill(x, residual, weight, total, normed, M, eps, BLOCK, **_):
         total.copy_(x + residual)
         y = total if of_total else x
         mean = y.square().sum(-1, keepdim=True) / (BLOCK if width == "block" else M)
         normed.copy_(y * ((mean + eps).rsqrt() if eps_inside else 1 / (mean.sqrt() + eps)) * (weight if weighted else 1))
+        if not other and BLOCK > M:
+            normed.fill_(torch.nan)
 
     return Twin(fill)
 
@@ -56,6 +59,10 @@ EXERCISE = Exercise(
         Mistake(twin(width="block"), "the mean is taken over the whole tile; the lanes behind the row's end are not part of it"),
         Mistake(twin(eps_inside=False), "eps is added to the root; it belongs under it"),
         Mistake(twin(of_total=False), "x alone is normed, without the residual"),
+        Mistake(
+            twin(other=False), "the lanes behind the row's end hold anything, here NaN, and the sum of squares takes them in: a masked load wants other=0.0",
+            hint="tl.load(…, mask=inside, other=0.0): the interpreter of this check gives NaN where nothing is said, a GPU whatever was there.",
+        ),
         Mistake(twin(weighted=False), "the norm is not multiplied by the weight"),
     ),
     rules=(each_once,),

@@ -97,7 +97,7 @@ def add_rmsnorm(x, residual, weight, total, normed, x_n, residual_n, total_n, no
     tl.store(normed + n * normed_n + i, both * scale * tl.load(weight + i, mask=inside, other=0.0), mask=inside)
 
 # %% wrong: what is hidden is not 0
-# says: NaN
+# says: a masked load wants other=0.0
 @triton.jit
 def add_rmsnorm(x, residual, weight, total, normed, x_n, residual_n, total_n, normed_n, M, eps, BLOCK: tl.constexpr):
     n = tl.program_id(0)
