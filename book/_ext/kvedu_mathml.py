@@ -1,5 +1,6 @@
 """Formulas of an ePub as MathML, which its readers draw themselves; on the pages MathJax draws them."""
 
+import re
 from typing import Any, NoReturn
 
 from docutils import nodes
@@ -12,10 +13,10 @@ from sphinx.errors import ExtensionError
 def mathml(formula: str, *, display: bool) -> str:
     """A formula in TeX as a ``<math>`` element. Raises ``ExtensionError`` with the formula for TeX it does not know."""
     try:
-        made = convert(formula, display="block" if display else "inline")
+        made = convert(formula.replace("{aligned}", "{align*}"), display="block" if display else "inline")
     except (NoAvailableTokensError, ValueError, IndexError, StopIteration) as error:
         raise ExtensionError(f"no MathML for the formula {formula!r}: {error!r}") from error
-    if "\\" in made:
+    if "\\" in made or re.search("&(?!#)", made):
         raise ExtensionError(f"no MathML for a part of the formula {formula!r}; it came out as {made}")
     return made
 

@@ -30,12 +30,18 @@ def test_every_formula_is_known() -> None:
         ElementTree.fromstring(mathml(formula, display=True))
 
 
-@pytest.mark.parametrize(("formula", "tag"), [(r"\frac{a}{b}", "mfrac"), ("x^2", "msup"), (r"\sqrt{D}", "msqrt"), (r"\sum_{i=1}^{n} i", "munderover")])
+@pytest.mark.parametrize(
+    ("formula", "tag"),
+    [
+        (r"\frac{a}{b}", "mfrac"), ("x^2", "msup"), (r"\sqrt{D}", "msqrt"), (r"\sum_{i=1}^{n} i", "munderover"),
+        (r"\begin{aligned} a &= b \\ c &= d \end{aligned}", "mtr"),
+    ],
+)  # fmt: skip
 def test_it_is_drawn_not_spelled(formula: str, tag: str) -> None:
     assert f"<{tag}>" in mathml(formula, display=True)
 
 
-@pytest.mark.parametrize("formula", [r"\unheard{x}", r"a + \nope"])
+@pytest.mark.parametrize("formula", [r"\unheard{x}", r"a + \nope", "a & b"])
 def test_unknown_tex_stops_the_build(formula: str) -> None:
     with pytest.raises(ExtensionError, match="no MathML for"):
         mathml(formula, display=False)
