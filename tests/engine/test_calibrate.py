@@ -28,10 +28,10 @@ class TimedModel:
             engine = engine_of_class(model, **settings)
             run = engine.executor.run
 
-            def moving(plan):
+            def moving(plan, *before):
                 limits = parts(plan)
                 self.now += overhead + per_sequence * len(plan.work) + sum(slower[name] * limits[name] for name in slower)
-                return run(plan)
+                return run(plan, *before)
 
             engine.executor.run = moving
             return engine

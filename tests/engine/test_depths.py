@@ -145,9 +145,9 @@ def serve(prompts, step, told=Told, n=24, **settings):
     engine = engine_of(model, pages=200, speculate=told(texts_of(model, prompts, n), 4, **settings), token_budget=200, clock=clock, max_running=16)
     run = engine.executor.run
 
-    def timed(plan):
+    def timed(plan, *before):
         clock.now += step(sum(work.rows for work in plan.work))
-        return run(plan)
+        return run(plan, *before)
 
     engine.executor.run = timed
     for prompt in prompts:
@@ -194,7 +194,7 @@ def test_a_draft_that_costs_more_than_it_brings_is_switched_off():
     prompt = random_ids(5)
     engine = engine_of(model, pages=64, speculate=Costly(Told(texts_of(model, [prompt], 40), 2), clock), clock=clock)
     run = engine.executor.run
-    engine.executor.run = lambda plan: (setattr(clock, "now", clock.now + 1.0), run(plan))[1]
+    engine.executor.run = lambda *step: (setattr(clock, "now", clock.now + 1.0), run(*step))[1]
     engine.add(prompt, max_new_tokens=40)
     run_out(engine)
     assert sum(r.guessed > 0 for r in engine.rounds(0)[0]) <= 6

@@ -8,20 +8,19 @@ from typing import Any, Callable, Hashable, Iterator, Sequence as Seq
 
 from kvedu.caches.blocks import Reuse
 from kvedu.caches.kv_format import KVFormat
-from kvedu.engine.choose import Picks, Turn, choose_tokens
 from kvedu.engine.depths import Depths, Measured
 from kvedu.engine.drafts import Drafts
 from kvedu.engine.executor import Executor
-from kvedu.engine.flight import Flight
 from kvedu.engine.graphs import MakeGraphs, recorder
 from kvedu.engine.memory import measured_cache_bytes
 from kvedu.engine.pages import paged_cache_for
-from kvedu.engine.plan import Plan, Work
+from kvedu.engine.plan import Plan
 from kvedu.engine.scheduler import Scheduler
 from kvedu.engine.sequence import Sequence, State
 from kvedu.engine.speculating import Speculating
+from kvedu.engine.steps import Steps, end
 from kvedu.engine.together import generate_together
-from kvedu.engine.trace import Arrived, Ended, Share, Stepped, Trace
+from kvedu.engine.trace import Arrived, Ended, Trace
 from kvedu.errors import RequestError
 from kvedu.kernels.transfer import QUEUING
 from kvedu.model.completion import Completion, Delta, Run
@@ -78,20 +77,17 @@ class Engine:
         self.cache = paged_cache_for(
             model, cache_bytes, page_size, reuse, kv_format, settings.get("max_running", 64), spare=make_graphs is not None
         )
-        self.overlap = model.device.type in QUEUING if overlap is None else overlap
         self.model, self.clock = model, clock
-        self.scheduler = Scheduler(self.cache, **settings)
+        scheduler = Scheduler(self.cache, **settings)
         self.drafts = Drafts(model, speculate)
         self.speculating = Speculating(model, self.cache, depths or Measured(), clock)
         self.executor = Executor(model, self.cache, self.speculating.hidden, make_graphs and make_graphs(model, self.cache))
         self.trace = Trace() if trace is None else trace
-        self.last_plan: Plan | None = None
-        """The plan of the last step."""
-        self._requests: dict[int, list[Sequence]] = {}
+        self.overlap = model.device.type in QUEUING if overlap is None else overlap
+        self._steps = Steps(self.executor, scheduler, self.drafts, self.speculating, self.trace, clock, self.overlap)
+        self._requests = self._steps.families
         self._unread: dict[int, deque[Delta]] = {}
-        self._added = self._steps = 0
-        self._flight: Flight | None = None
-        self._landed = float("-inf")
+        self._added = 0
 
     def add(
         self,
@@ -150,102 +146,32 @@ class Engine:
 
         With ``overlap`` the pass is only asked for, and what comes is of the one before.
         """
-        if self.idle:
-            return []
-        before, self._flight = self._flight, None
-        flight = self._launch(before)
-        deltas = self._land(before) if before else []
-        if flight is not None:
-            self.scheduler.computed(flight.plan)
-            if self.overlap and flight.may_wait:
-                self._flight = None if self.idle else flight
-            else:
-                deltas += self._land(flight)
-        return deltas
-
-    def _launch(self, before: Flight | None) -> Flight | None:
-        """Plan a step and ask it of the device, perhaps while the one ``before`` runs. None where there is nothing to compute yet."""
-        start = self.clock()
-        plan = self.scheduler.plan()
-        if not plan.work:
-            self.trace.events += plan.events(start)
-            return None
-        self.last_plan = plan
-        self.speculating.propose(plan, self.scheduler.token_budget)
-        logits_RV = self.executor.run(plan, before and before.picks)
-        turns, row = [], 0
-        for work in plan.work:
-            if work.yields:
-                turns += [Turn(member, work, row) for member in self._family(work)]
-                row += 1 + len(work.tree)
-        for turn in turns:
-            turn.sequence.launched()
-        return Flight(plan, turns, logits_RV, Picks(turns, logits_RV) if turns else None, start)
-
-    def _land(self, flight: Flight) -> list[Delta]:
-        """Take a step's tokens: each gets its own, and those that end, or whose own logits are broken, are finished."""
-        shares, due, deltas = flight.shares, flight.due, []
-        for turn in flight.turns:
-            turn.sequence.landed()
-        for turn, choice in zip(due, choose_tokens(due, flight.logits_RV, flight.picks) if due else ()):
-            run = turn.sequence.run
-            if run.request.max_new_tokens == 0:
-                deltas.append(self._end(run, "length"))
-            elif isinstance(choice, RequestError):
-                deltas.append(self._end(run, "error"))
-            else:
-                deltas += self.speculating.take(turn, choice, flight.logits_RV)
-            if run.finished:
-                self._finish(turn.sequence)
-        self._record(flight, shares, deltas)
-        return deltas
-
-    def _record(self, flight: Flight, shares: tuple[Share, ...], deltas: list[Delta]) -> None:
-        """The step's events. One that was asked for while another ran began, for the device, when that one had ended."""
-        pool, now, start = self.cache.tables.pool, self.clock(), max(flight.start, self._landed)
-        self.trace.events += flight.plan.events(start)
-        counts = pool.in_use, pool.evictable, pool.free
-        self.trace.events.append(Stepped(now, start, self._steps, shares, len(self.scheduler.waiting), *counts))
-        self.trace.events += self.speculating.stepped(flight.plan, start, now)
-        self._steps, self._landed = self._steps + 1, now
+        deltas = [] if self.idle else self._steps.step()
         for delta in deltas:
             self._unread[delta.prompt].append(delta)
-            if delta.finish_reason:
-                run = next(s.run for s in self._requests[delta.prompt] if s.copy == delta.copy)
-                self.trace.events.append(Ended(now, delta.prompt, delta.copy, delta.finish_reason, run.sampled))
+        return deltas
 
-    def _family(self, work: Work) -> list[Sequence]:
-        """The sequence; and, when its prompt is computed for the first time, forks for its other completions."""
-        sequence = work.sequence
-        request, family = sequence.run.request, self._requests[sequence.id]
-        if sequence.run.sampled or len(family) == request.n:
-            return [sequence]
-        for copy in range(1, request.n):
-            run = Run.start(request, sequence.id, copy, self.cache.fork(sequence.run.seq), self.model.tokenizer)
-            run.prompt_logprobs = sequence.run.prompt_logprobs
-            twin = Sequence(run, sequence.arrival, sequence.priority, sequence.salt)
-            self.drafts.attach(twin, sequence.guesses and sequence.guesses.drafting)
-            self.scheduler.join(twin, work.context + work.tokens)
-            family.append(twin)
-        return family
+    @property
+    def scheduler(self) -> Scheduler:
+        """Who plans. Another one over the same cache can be put in its place before a request has come."""
+        return self._steps.scheduler
 
-    def _finish(self, sequence: Sequence) -> None:
-        self.scheduler.finish(sequence)
-        self.drafts.release(sequence)
+    @scheduler.setter
+    def scheduler(self, other: Scheduler) -> None:
+        self._steps.scheduler = other
 
-    def _end(self, run: Run, reason: str) -> Delta:
-        """End a completion from outside, with whatever text was held back."""
-        run.finished = reason
-        run.deltas.append(Delta(run.prompt, run.copy, run.text.finish() if run.text else "", finish_reason=reason))
-        return run.deltas[-1]
+    @property
+    def last_plan(self) -> Plan | None:
+        """The plan of the last step that was asked for."""
+        return self._steps.last_plan
 
     def abort(self, number: int) -> None:
         """End a request now and give back what it holds; nothing happens if it has ended. Unknown ids raise."""
         now = self.clock()
         for sequence in self._known(number):
             if sequence.state is not State.FINISHED:
-                self._finish(sequence)
-                self._unread[number].append(self._end(sequence.run, "abort"))
+                self._steps.finish(sequence)
+                self._unread[number].append(end(sequence.run, "abort"))
                 self.trace.events.append(Ended(now, number, sequence.copy, "abort", sequence.run.sampled))
 
     def forget(self, number: int) -> None:
