@@ -91,3 +91,21 @@ def test_a_cpu_is_told():
 def test_a_share_that_is_none(gpu, share):
     with pytest.raises(RequestError, match="memory_share"):
         Engine(tiny_model(), memory_share=share)
+
+
+def test_what_pytorch_is_asked(monkeypatch):
+    """Its own names, which exist, in an order that counts what the work alone takes; no call that only one maker's chips know."""
+    said, held = [], {"now": 100, "most": 0}
+
+    def told(name, value):
+        assert hasattr(torch.accelerator, name)
+        monkeypatch.setattr(torch.accelerator, name, lambda *device: said.append(name) or value())
+
+    for name in ("empty_cache", "synchronize", "reset_peak_memory_stats"):
+        told(name, lambda: None)
+    told("memory_allocated", lambda: held["now"])
+    told("max_memory_allocated", lambda: held["most"])
+    monkeypatch.setattr(torch, "get_device_module", lambda device: type("module", (), {"mem_get_info": staticmethod(lambda device: (70, 90))}))
+    device = memory.DeviceMemory(torch.device("cuda", 0))
+    assert device.free() == 70 and device.peak(lambda: said.append("work") or held.update(most=130)) == 30
+    assert said == ["empty_cache", "synchronize", "reset_peak_memory_stats", "memory_allocated", "work", "synchronize", "max_memory_allocated"]

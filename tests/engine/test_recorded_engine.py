@@ -12,6 +12,7 @@ from kvedu.engine.preempt import Recompute, Swap
 from kvedu.engine.trace import Preempted
 from kvedu.errors import CacheFull
 from kvedu.kernels import native
+from kvedu.model.generate import generate
 from kvedu.model.sampling import Sampling
 from kvedu.rope_config import RopeConfig
 from kvedu.speculative.ngram import NGram
@@ -99,6 +100,21 @@ def test_pages_of_codes(name, overlap, replays):
     assert_all_came_back(engine)
     assert engine.cache.nbytes <= one.nbytes and replays() > 30
     coded.judge(model, engine, format, asked, aborted)
+
+
+@coded.needs_bits
+def test_codes_that_no_kernel_reads_are_not_recorded(monkeypatch, replays):
+    """They are decoded first, with the host's help, which a recording has not."""
+    import kvedu.caches.quantized_view as view
+    import kvedu.engine.graphs as graphs
+
+    for module, name in ((view, "takes"), (graphs, "codes_taken")):
+        monkeypatch.setattr(module, name, lambda *step: False)
+    format, model = coded.FORMATS["int8"], tiny_model(tiny_config(L=1)).pack()
+    engine = coded.engine_of(model, format, pages=20, graphs=small_ladder)
+    [done] = engine.generate([[4, 5, 6]], max_new_tokens=5)
+    cache = PagedQuantizedCache(model.config, format=format, n_pages=20, page_size=4)
+    assert done.token_ids == generate(model, [[4, 5, 6]], max_new_tokens=5, cache=cache)[0].token_ids and not replays()
 
 
 def test_guesses_and_scores_fall_back(replays):

@@ -23,6 +23,8 @@ from kvedu.caches.quantized_view import QuantizedPagedView
 from kvedu.engine.steady import SteadyCodes, SteadyView
 from kvedu.errors import CacheError
 from kvedu.kernels.paged_attention import takes
+from kvedu.kernels.quantized_attention import takes as codes_taken
+from kvedu.kernels.quantized_pages import Exact
 from kvedu.model.fused_decode import fusable, fused_decode
 from kvedu.model.transformer import Transformer
 
@@ -91,6 +93,7 @@ class DecodeGraphs:
             raise CacheError("a step runs several times before it is recorded, so a tail must keep a token more than is seen; give undo=1 or more")
         self.model, self.cache, self.ladder = model, cache, tuple(sorted(ladder))
         self.record: Record = partial(cuda_graph, pool=torch.cuda.graph_pool_handle()) if record is None else record
+        self._kernel = not isinstance(cache, PagedQuantizedCache) or _reads_codes(model, cache)
         allowed = type(cache) is PagedCache and fusable(model)
         self.fused = allowed and (model.device.type != "cpu" if fused is None else fused)
         self._made: dict[tuple[int, int], tuple[SteadyView, Recording, Tensor]] = {}
@@ -101,8 +104,9 @@ class DecodeGraphs:
         return tuple(self._made)
 
     def takes(self, view: PagedView | QuantizedPagedView) -> bool:
-        """Whether a step can be replayed: one token of each sequence, no tree, no gap, not more than the ladder has."""
-        steady = all(row.count == 1 and row.parents is None and row.gapless for row in view.rows)
+        """Whether a step can be replayed: one token of each sequence, no tree, no gap, not more than the ladder has. And a kernel must
+        read the pages as they are: codes that are decoded first are decoded by the host's leave."""
+        steady = self._kernel and all(row.count == 1 and row.parents is None and row.gapless for row in view.rows)
         return steady and 0 < len(view.rows) <= self.ladder[-1] and self.cache.config.rope.switch_length is None
 
     def logits(self, ids: Sequence[int] | Tensor, view: PagedView | QuantizedPagedView) -> Tensor:
@@ -139,6 +143,17 @@ class DecodeGraphs:
             k, v = self.cache.k, self.cache.v
             return fused_decode(self.model, k, v, steady.ids, steady.positions, steady.slot_mapping, steady.layout)
         return self.model.logits(self.model.hidden(steady.ids, steady))
+
+
+def _reads_codes(model: Transformer, cache: PagedQuantizedCache) -> bool:
+    """Whether a kernel attends over the cache's codes where they lie."""
+    if not cache.fused or not cache.pages:
+        return False
+    where = {"dtype": cache.dtype, "device": cache.device}
+    config = model.config
+    q_NHD = torch.empty(1, config.H, config.D, **where)
+    exact = [Exact(torch.empty(1, config.K, config.D, **where), tails) for tails in cache.tails[0]]
+    return codes_taken(q_NHD, *exact, *cache.pages[0])
 
 
 _STEADY: dict[type[PagedCache], type[SteadyView]] = {PagedCache: SteadyView, PagedQuantizedCache: SteadyCodes}

@@ -30,12 +30,12 @@ class DeviceMemory:
 
     def peak(self, work: Callable[[], None]) -> int:
         """What ``work`` takes at its largest, beyond what is held before."""
-        torch.accelerator.synchronize()
-        torch.accelerator.reset_peak_memory_stats()
-        before = torch.accelerator.memory_allocated()
+        torch.accelerator.synchronize(self.device)
+        torch.accelerator.reset_peak_memory_stats(self.device)
+        before = torch.accelerator.memory_allocated(self.device)
         work()
-        torch.accelerator.synchronize()
-        return torch.accelerator.max_memory_allocated() - before
+        torch.accelerator.synchronize(self.device)
+        return torch.accelerator.max_memory_allocated(self.device) - before
 
 
 def measured_cache_bytes(
