@@ -183,3 +183,15 @@ def test_rows_drawn_together_are_drawn_apart():
     assert all(one.unfiltered for one in kinds)
     filtered = [Sampling(temperature=1.0, **one) for one in ({"top_k": 4}, {"top_p": 0.9}, {"min_p": 0.1}, {"repetition_penalty": 1.1})]
     assert not any(one.unfiltered for one in filtered) and not Sampling(repetition_penalty=0.9).unfiltered
+
+
+@pytest.mark.parametrize("k", [1, 255, 256, 257, 1000, 8193, 8999])
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+def test_a_large_top_k_keeps_as_many(k, top_p):
+    """C062: k tokens stay, however many that is, and the nucleus is taken of their mass."""
+    row = torch.randn(9000, generator=torch.Generator().manual_seed(2))
+    best = torch.softmax(row.to(torch.float64) / 2, -1).sort(descending=True).values[:k]
+    best = best / best.sum()
+    wanted = int((best.cumsum(-1) - best < top_p).sum())
+    kept = distribution(row, Sampling(temperature=2.0, top_k=k, top_p=top_p))
+    assert int((kept > 0).sum()) == wanted and kept.sum().item() == pytest.approx(1)

@@ -110,12 +110,12 @@ def _candidates(tempered_V: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]
     probs_V = torch.softmax(tempered_V, dim=-1)
     if k == V and sampling.top_p == 1 and sampling.min_p == 0:
         return torch.arange(V, device=tempered_V.device), probs_V
-    for width in (min(k, 256), min(k, 8192), k):
+    for width in (k,) if k < V else (min(V, 256), min(V, 8192), V):
         ids, probs = _best(probs_V, width)
         mass = probs.sum() if k < V else 1.0
         cumulative = probs.cumsum(-1) / mass
-        if width == k or cumulative[-1] >= sampling.top_p:
-            break  # a short list of the best already holds the nucleus
+        if cumulative[-1] >= sampling.top_p:
+            break  # of all tokens, a short list of the best already holds the nucleus
     # A token stays if the mass before it is still short of top_p; the first always does.
     keep = cumulative - probs / mass < sampling.top_p
     keep &= probs >= sampling.min_p * probs[0]
