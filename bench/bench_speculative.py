@@ -5,7 +5,7 @@
 The set (``kvedu.texts.held_out``): 20 continuations of code by 128 tokens, 10 tasks of edit or extract by 80, 10 of prose
 and 10 at temperature 1 by 128. Each prompt is decoded plainly and by each proposer in turn, and only decoding is
 timed, not the prompt's pass. What a round costs (c) is measured apart, on frozen texts that are not in the set: passes by their
-rows, drafts by themselves. So the predicted speed-up, τ / (1 + c), knows of the set only how many tokens a round gave,
+rows, drafts by themselves (the first one runs the prompt), a draw from the target's distribution where tokens are drawn. So the predicted speed-up, τ / (1 + c), knows of the set only how many tokens a round gave,
 and of how many rows. Then the batch is swept until guesses lose. Two cores, in bf16 where they have it; some ten minutes.
 """
 
@@ -30,9 +30,11 @@ from kvedu.engine.depths import Full, Measured
 from kvedu.engine.engine import Engine
 from kvedu.engine.trace import Stepped
 from kvedu.model.dtype import fast_dtype
+from kvedu.model.sampling import distribution
 from kvedu.model.transformer import Transformer
 from kvedu.speculative import shipped
 from kvedu.speculative.draft_model import DraftModel
+from kvedu.speculative.draws import Draws
 from kvedu.speculative.eagle import Eagle
 from kvedu.speculative.eagle_tree import EagleTree
 from kvedu.speculative.first_layers import first_layers
@@ -85,7 +87,7 @@ class Timed(Proposer):
     """A proposer and the seconds of each round that it takes: to propose, to read features, to look at verdicts."""
 
     def __init__(self, inner: Proposer) -> None:
-        self.inner, self.seconds, self.rounds = inner, 0.0, 0
+        self.inner, self.seconds, self.first, self.rounds = inner, 0.0, 0.0, 0
         self.deepest, self.whole = inner.deepest, inner.whole
         self.check, self.taps, self.release = inner.check, inner.taps, inner.release
 
@@ -97,7 +99,9 @@ class Timed(Proposer):
 
     def propose(self, asks: Sequence[Ask]) -> list[TokenTree]:
         self.rounds += 1
-        return self._time(self.inner.propose, asks)
+        before, trees = self.seconds, self._time(self.inner.propose, asks)
+        self.first = self.first or self.seconds - before
+        return trees
 
     def feed(self, *given: object) -> None:
         self._time(self.inner.feed, *given)
@@ -142,7 +146,7 @@ def decode(model: Transformer, prompts: Sequence[str | list[int]], new: int, pro
     return Decoded(seconds, len(prompts) * (new - 1), [r for n in numbers for r in engine.rounds(n)[0]])
 
 
-def pass_seconds(model: Transformer, rows: Iterable[int], context: int = 128, repeats: int = 3) -> dict[int, float]:
+def pass_seconds(model: Transformer, rows: Iterable[int], context: int = 128, repeats: int = 5) -> dict[int, float]:
     """Median seconds of a step of the engine by its rows, all of one text; each size in turn, so often."""
     ids = model.tokenizer.encode(read("story"))[:context]
     cache_bytes = PLACES * kv_bytes_per_token(model.config, model.dtype.itemsize)
@@ -158,16 +162,41 @@ def pass_seconds(model: Transformer, rows: Iterable[int], context: int = 128, re
     return {n: median(seconds) for n, seconds in seen.items()}
 
 
-def draft_seconds(model: Transformer, make: Callable[[], Proposer]) -> float:
-    """Mean seconds of a round's drafting over two frozen texts that are not held out."""
-    timed, rounds = 0.0, 0
+@dataclass(frozen=True)
+class Drafting:
+    """Seconds of a text's first draft, which may have to run the prompt, and of each later one."""
+
+    first: float
+    later: float
+
+    def each(self, rounds: int) -> float:
+        """Mean seconds over so many rounds."""
+        return self.later + (self.first - self.later) / rounds
+
+
+def draft_seconds(model: Transformer, make: Callable[[], Proposer], sampling: Sampling) -> Drafting:
+    """Mean seconds of drafting over two frozen texts that are not held out."""
+    firsts, timed, rounds = [], 0.0, 0
     for name in ("code", "prose"):
         proposer = Timed(make())
         prompt = model.tokenizer.encode(read(name))[400:500]
         decode(model, [prompt], 4, Timed(make()))
-        decode(model, [prompt], 40, proposer)
-        timed, rounds = timed + proposer.seconds, rounds + proposer.rounds
-    return timed / rounds
+        decode(model, [prompt], 48, proposer, sampling)
+        firsts.append(proposer.first)
+        timed, rounds = timed + proposer.seconds - proposer.first, rounds + proposer.rounds - 1
+    return Drafting(mean(firsts), timed / rounds)
+
+
+def draw_seconds(model: Transformer, sampling: Sampling) -> float:
+    """Median seconds of one distribution over all tokens and a draw from it; 0 for greedy requests."""
+    if sampling.greedy:
+        return 0.0
+    logits_V, draws, seconds = torch.randn(model.config.V, dtype=model.dtype), Draws(sampling), []
+    for _ in range(20):
+        start = time.perf_counter()
+        draws.pick(distribution(logits_V, sampling, ()))
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)
 
 
 def by_depth(rounds: Sequence[Round]) -> list[float]:
@@ -181,11 +210,12 @@ def by_depth(rounds: Sequence[Round]) -> list[float]:
     return shares
 
 
-def measure(model: Transformer, makers: dict[str, Callable[[], Proposer]], step: dict[int, float], draft: dict[str, float], every: int) -> dict[str, float]:
+def measure(model: Transformer, makers: dict[str, Callable[[], Proposer]], step: dict[int, float], drafts: dict[float, dict[str, Drafting]], every: int) -> dict[str, float]:
     """The held-out set by every proposer beside plain decoding."""
     values: dict[str, float] = {}
     verify = interpolate(step)
     for group in held_out.groups():
+        draft, draw = drafts[group.temperature], draw_seconds(model, Sampling(temperature=group.temperature))
         plain: list[Decoded] = []
         found: dict[str, list[tuple[Decoded, Decoded]]] = {name: [] for name in makers}
         for i, prompt in enumerate(group.prompts[::every]):
@@ -193,7 +223,7 @@ def measure(model: Transformer, makers: dict[str, Callable[[], Proposer]], step:
             one = decode(model, [prompt], group.new_tokens, None, sampling)
             plain.append(one)
             for name, make in makers.items():
-                nth = 1 if name in WHOLE else SPARSE if draft[name] < step[1] else 2 * SPARSE
+                nth = 1 if name in WHOLE else SPARSE if draft[name].later < step[1] else 2 * SPARSE
                 if i % nth == 0:
                     found[name].append((one, decode(model, [prompt], group.new_tokens, make(), sampling)))
         values[f"{group.name}_plain_ms_per_token"] = 1e3 * median(d.per_token for d in plain)
@@ -202,7 +232,8 @@ def measure(model: Transformer, makers: dict[str, Callable[[], Proposer]], step:
         for name, pairs in found.items():
             rounds = [r for _, d in pairs for r in d.rounds]
             tau = [d.tokens / len(d.rounds) for _, d in pairs]
-            cost = [(draft[name] + mean(verify(1 + r.guessed) for r in d.rounds)) / step[1] - 1 for _, d in pairs]
+            took = [draft[name].each(len(d.rounds)) + mean(verify(1 + r.guessed) + draw * (1 + r.accepted) for r in d.rounds) for _, d in pairs]
+            cost = [seconds / (step[1] + draw) - 1 for seconds in took]
             predicted, measured = median(map(speedup, tau, cost)), median(one.per_token / d.per_token for one, d in pairs)
             shares = by_depth(rounds)
             key = f"{group.name}_{name.replace(' ', '_').replace('-', '_')}"
@@ -213,7 +244,7 @@ def measure(model: Transformer, makers: dict[str, Callable[[], Proposer]], step:
     return values
 
 
-def sweep(model: Transformer, makers: dict[str, Callable[[], Proposer]], step: dict[int, float], draft: dict[str, float]) -> dict[str, float]:
+def sweep(model: Transformer, makers: dict[str, Callable[[], Proposer]], step: dict[int, float], draft: dict[str, Drafting]) -> dict[str, float]:
     """Code continuations in batches: tokens a second with guesses over without; where it falls below 1; what the engine's own choice gives."""
     values: dict[str, float] = {}
     verify = interpolate(step)
@@ -231,7 +262,7 @@ def sweep(model: Transformer, makers: dict[str, Callable[[], Proposer]], step: d
         loses = next((batch for batch, gain in gains.items() if gain < 1), None)
 
         def cost(batch: int) -> float:
-            return (draft[name] + verify(round(batch * (1 + guessed)))) / verify(batch) - 1
+            return (draft[name].later + verify(round(batch * (1 + guessed)))) / verify(batch) - 1
 
         most = [batch for batch in BATCHES if batch * (1 + guessed) <= max(step)]
         foretold = break_even(tau, cost, most)
@@ -256,14 +287,15 @@ def main(argv: list[str]) -> None:
     rows = [n for n in ROWS if not options.quick or n <= 32]
     step = pass_seconds(model, rows)
     print("a pass takes " + ", ".join(f"{n} rows {1e3 * s:.1f} ms" for n, s in step.items()))
-    draft = {name: draft_seconds(model, make) for name, make in makers.items()}
-    print("a round's draft takes " + ", ".join(f"{name} {1e3 * s:.2f} ms" for name, s in draft.items()), flush=True)
+    drafts = {t: {name: draft_seconds(model, make, Sampling(temperature=t, seed=1)) for name, make in makers.items()} for t in (0.0, 1.0)}
+    for t, draft in drafts.items():
+        print(f"a draft at temperature {t:.0f} takes " + ", ".join(f"{name} {1e3 * d.later:.2f} ms" for name, d in draft.items()), flush=True)
     values: dict[str, object] = {"held_out_sha256": held_out.sha256(), "dtype": str(dtype).removeprefix("torch."), "threads": torch.get_num_threads()}
     values |= {"pass_rows": list(step), "pass_ms": [1e3 * s for s in step.values()]}
-    values |= {f"{name.replace(' ', '_').replace('-', '_')}_draft_ms": 1e3 * s for name, s in draft.items()}
-    values |= measure(model, makers, step, draft, 5 if options.quick else 1)
+    values |= {f"{name.replace(' ', '_').replace('-', '_')}_draft_ms": 1e3 * d.later for name, d in drafts[0.0].items()}
+    values |= measure(model, makers, step, drafts, 5 if options.quick else 1)
     if not options.quick:
-        values |= sweep(model, makers, step, draft)
+        values |= sweep(model, makers, step, drafts[0.0])
     if options.save:
         save_row("speculative", values, command=" ".join(["python", "bench/bench_speculative.py", *argv]))
 
