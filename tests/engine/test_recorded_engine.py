@@ -161,3 +161,25 @@ def test_broken_logits_end_their_own_text(replays):
     run_out(engine)
     assert engine.results(broken)[0].finish_reason == "error" and engine.results(broken)[0].token_ids == ()
     assert engine.results(healthy)[0].token_ids == solo(model, [5, 6, 7], 6) and replays()
+
+
+def test_a_broken_step_is_not_read_out_of_the_next_ones_logits():
+    """A step ahead, a recording's logits are those of the next step by the time that a broken row's text is told."""
+    model = tiny_model(tiny_config(L=1))
+    prompts = [[5, 6, 7], [8, 9]]
+    wanted = [solo(model, prompt, 12) for prompt in prompts]
+    logits, calls = model.logits, iter(range(100))
+
+    def once_broken(hidden_NM):
+        found_NV = logits(hidden_NM)
+        if next(calls) == 6:
+            found_NV[0] = torch.nan
+        return found_NV
+
+    model.logits = once_broken
+    engine = engine_of(model, graphs=small_ladder, overlap=True)
+    broken, healthy = (engine.add(prompt, max_new_tokens=12) for prompt in prompts)
+    run_out(engine)
+    told = engine.results(broken)[0]
+    assert told.finish_reason == "error" and 0 < len(told.token_ids) < 12 and told.token_ids == wanted[0][: len(told.token_ids)]
+    assert engine.results(healthy)[0].token_ids == wanted[1]

@@ -65,6 +65,8 @@ def _choose(turn: Turn, logits_RV: Tensor, tokens: list[int], place: int) -> Ver
     sampling, rows = run.sampler.sampling, slice(row, row + 1 + len(tree))
     if not tree and tokens[place] >= 0 and (sampling.unfiltered if sampling.greedy else plain(sequence)):
         return Verdict((), tokens[place])
+    if plain(sequence):  # its logits may be the next step's by now
+        return RequestError("the model's largest logit is not finite: its weights or its input are broken")
     try:
         if sampling.greedy and sampling.unfiltered and min(tokens[rows]) >= 0:
             return greedy(tree, tokens[rows])
