@@ -47,13 +47,15 @@ def launches(chip: Chip, dtype: torch.dtype) -> dict[str, tuple[Launch, float, f
     pages = meta(9000, C, K, D, dtype=dtype)
     plain = plan_attention(q, pages, pages, tables, meta(B, 3, dtype=torch.int64), torch.empty_like(q), chip=chip)[0]
     found = {"16 bits": (plain, 2.0, 2.0)}
-    for name, formats in FORMATS.items():
+    for name, by_words in [(name, True) for name in FORMATS] + [(name, False) for name in FORMATS if name != "e4m3"]:
+        formats = FORMATS[name]
         sides = [CodedPages(format, 2, C, K, D, torch.device("cpu")) for format in formats]
         exact = Exact(meta(B, K, D, dtype=dtype), meta(B, 16, K, D, dtype=dtype))
         planned = plan_quantized_attention(
-            q, *sides, exact, exact, tables, meta(B, 4, dtype=torch.int64), torch.empty_like(q), chip=chip, residual=0, unit=sides[0].format.step
-        )[0]
-        found[name] = planned, *(format.sized.bits_per_element / 8 for format in formats)
+            q, *sides, exact, exact, tables, meta(B, 4, dtype=torch.int64), torch.empty_like(q), chip=chip, residual=0, unit=sides[0].format.step,
+            by_words=by_words,
+        )[0]  # fmt: skip
+        found[name if by_words else f"{name}, code by code"] = planned, *(format.sized.bits_per_element / 8 for format in formats)
     return found
 
 
@@ -68,7 +70,7 @@ def measure(capability: int) -> list[dict[str, Any]]:
             "capability": capability, "format": name, "instructions": loop.instructions, "tile": tile, "threads": threads, "kinds": loop.kinds,
             "per_element": loop.instructions * threads / (2 * tile * D), "bytes_per_element": (key_bytes + value_bytes) / 2,
         })  # fmt: skip
-        print(f"{capability}  {name:20}{loop.instructions:6} instructions a tile of {tile}: {rows[-1]['per_element']:5.2f} an element, {rows[-1]['bytes_per_element']:.3f} bytes", flush=True)
+        print(f"{capability}  {name:32}{loop.instructions:6} instructions a tile of {tile}: {rows[-1]['per_element']:5.2f} an element, {rows[-1]['bytes_per_element']:.3f} bytes", flush=True)
     return rows
 
 

@@ -75,7 +75,7 @@ CASES = {
     "mask": ("paged_attention_triton", attention_law, "visible = keys[None, :] <= last_M[:, None]", "visible = keys[None, :] < last_M[:, None]"),
     "window": ("paged_attention_triton", attention_law, "visible = visible & (keys[None, :] > last_M[:, None] - width)", "visible = visible & (keys[None, :] >= last_M[:, None] - width)"),
     "tiled heads": ("paged_attention_triton", attention_law, "at_head = head * G + row % G", "at_head = row % G * tl.num_programs(0) + head"),
-    "scale": ("quantized_attention_triton", quantized_law, "weights = p * (v_scale / tl.where(most == 0.0, 1.0, most))[None, :]", "weights = p"),
+    "scale": ("quantized_attention_triton", quantized_law, "weights = p * (v_scale / most)[None, :]", "weights = p"),
     "zero point": ("quantized_attention_triton", quantized_law, "s += q_sum[:, None] * k_zero[None, :]", "s += k_zero[None, :]"),
     "stride": ("rope_write_triton", write_law, "k_pages + page * kp_p + place * kp_c, cos", "k_pages + page * kp_p + place * kp_k, cos"),
     "sign": ("rope_write_triton", write_law, "low * c - high * s", "low * c + high * s"),

@@ -22,6 +22,11 @@ WHOLE = {"int8, whole head, zero": integer(8, 64), "int4, whole head": integer(4
 KEPT = WHOLE | {
     name: replace(f, scale_dtype=F16) if f.scale_dtype is torch.bfloat16 else f for name, f in FORMATS.items() if not f.apart
 }
+WIDE = {
+    "int4, a head of 128": integer(4, 128),
+    "int4, symmetric, a head of 128": integer(4, 128, symmetric=True),
+    "int2, a head of 256": integer(2, 256),
+}
 
 
 def by_triton(pages, exact, rows, units):
@@ -96,18 +101,19 @@ def test_fp32_is_the_definition(name, window, splits, residual):
     torch.testing.assert_close(there(made).attend(how, window).cpu(), made.attend(quantized_attention_reference, window), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("format", [integer(8, 256), float8("e4m3", 256)], ids=["int8", "e4m3"])
-def test_heads_of_256(format):
-    made = Made(format, format, F32, D=256, K=1, counts=(1, 4), starts=(35, 0))
+@pytest.mark.parametrize("format", [integer(8, 256), float8("e4m3", 256), *WIDE.values()], ids=["int8", "e4m3", *WIDE])
+def test_wide_heads(format):
+    made = Made(format, format, F32, D=format.group, K=1, counts=(1, 4), starts=(35, 0))
     moved = there(made).write(by_triton)
     how = partial(quantized_attention, triton=True)
     torch.testing.assert_close(moved.attend(how).cpu(), here(made, moved).attend(quantized_attention_reference), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", KEPT | WIDE)
 def test_fp16_is_within_twice_the_plain_error(name, monkeypatch):
     """Decode of three sequences, keys and values in one format; error against fp32 over what codes stand for."""
-    made = Made(KEPT[name], KEPT[name], F16, residual=1, counts=(1, 1, 1), starts=(38, 0, 23)).write(quantized_write_reference)
+    format = (KEPT | WIDE)[name]
+    made = Made(format, format, F16, D=format.group if name in WIDE else 64, residual=1, counts=(1, 1, 1), starts=(38, 0, 23)).write(quantized_write_reference)
     got = there(made).attend(partial(quantized_attention, triton=True, block_m=16, block_s=32)).float().cpu()
     plain_q = made.q_NHD
     made.q_NHD, made.exact = plain_q.float(), [Exact(*(x.float() for x in side)) for side in made.exact]
@@ -129,6 +135,17 @@ def test_channels_that_break_scales(format):
         fresh[:, 1] = 100
     out = there(made).write(by_triton).attend(partial(quantized_attention, triton=True, block_s=16))
     assert (out[:, :3] == 0).all() and ((out[:, 3:] - 100).abs() <= 1).all()
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(F32, 1e-5), (F16, 5e-3)], ids=["fp32", "fp16"])
+@pytest.mark.parametrize("keys, values", [(integer(8, 64), integer(8, 64, symmetric=True)), (integer(4, 16, "tokens"), integer(4, 32)), (integer(8, 32), integer(8, 64))], ids=["whole heads", "KIVI", "groups"])  # fmt: skip
+def test_by_words_and_code_by_code(keys, values, dtype, tolerance):
+    """Two ways of reading the same bytes, pages of 16, a window, three splits; nothing that was not written gets in."""
+    made = there(Made(keys, values, dtype, C=16, residual=3, counts=(1, 1, 1), starts=(70, 0, 37)).write(quantized_write_reference))
+    how = partial(quantized_attention, triton=True, block_s=32, splits=3)
+    for window in (None, 40):
+        words, codes = (made.attend(partial(how, by_words=by_words), window) for by_words in (True, False))
+        torch.testing.assert_close(words, codes, rtol=tolerance, atol=tolerance)
 
 
 def test_what_the_kernel_does_not_read_is_refused():

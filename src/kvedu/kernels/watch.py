@@ -89,7 +89,7 @@ def watching(*, strict: bool = False, **tensors: Tensor) -> Iterator[Watched]:
     def load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any) -> Any:
         at, element = note(self, "load", ptrs, mask)
         size = element.primitive_bitwidth // 8
-        if element.is_floating() or size == 1:
+        if element.is_floating() or size <= 2:  # codes come in bytes and in words of 16 bits, indices in wider integers
             watched.asked += len(at) * size
             watched._places.append((at, size))
         else:
