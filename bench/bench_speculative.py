@@ -146,7 +146,7 @@ def decode(model: Transformer, prompts: Sequence[str | list[int]], new: int, pro
     return Decoded(seconds, len(prompts) * (new - 1), [r for n in numbers for r in engine.rounds(n)[0]])
 
 
-def pass_seconds(model: Transformer, rows: Iterable[int], context: int = 128, repeats: int = 5) -> dict[int, float]:
+def pass_seconds(model: Transformer, rows: Iterable[int], sampling: Sampling = Sampling(), context: int = 128, repeats: int = 5) -> dict[int, float]:
     """Median seconds of a step of the engine by its rows, all of one text; each size in turn, so often."""
     ids = model.tokenizer.encode(read("story"))[:context]
     cache_bytes = PLACES * kv_bytes_per_token(model.config, model.dtype.itemsize)
@@ -154,7 +154,7 @@ def pass_seconds(model: Transformer, rows: Iterable[int], context: int = 128, re
     for _ in range(repeats):
         for n in seen:
             engine = Engine(model, cache_bytes=cache_bytes, speculate=Wrong(n - 1) if n > 1 else None, depths=Full())
-            engine.add(ids, max_new_tokens=n + 3, ignore_eos=True)
+            engine.add(ids, max_new_tokens=n + 3, sampling=sampling, ignore_eos=True)
             for _ in range(3):
                 engine.step()
             last: list[Stepped] = engine.trace.of(Stepped)[-2:]
@@ -187,16 +187,17 @@ def draft_seconds(model: Transformer, make: Callable[[], Proposer], sampling: Sa
     return Drafting(mean(firsts), timed / rounds)
 
 
-def draw_seconds(model: Transformer, sampling: Sampling) -> float:
-    """Median seconds of one distribution over all tokens and a draw from it; 0 for greedy requests."""
+def draw_seconds(model: Transformer, sampling: Sampling) -> tuple[float, float, float]:
+    """What drawing adds to a plain step, to a round whose first guess is rejected, and to that for each guess that is kept."""
     if sampling.greedy:
-        return 0.0
+        return 0.0, 0.0, 0.0
+    greedy, drawn = pass_seconds(model, (1, 4)), pass_seconds(model, (1, 4), sampling)
     logits_V, draws, seconds = torch.randn(model.config.V, dtype=model.dtype), Draws(sampling), []
     for _ in range(20):
         start = time.perf_counter()
-        draws.pick(distribution(logits_V, sampling, ()))
+        draws.happens(float(distribution(logits_V, sampling, ())[0]))
         seconds.append(time.perf_counter() - start)
-    return median(seconds)
+    return drawn[1] - greedy[1], drawn[4] - greedy[4], median(seconds)
 
 
 def by_depth(rounds: Sequence[Round]) -> list[float]:
@@ -215,7 +216,7 @@ def measure(model: Transformer, makers: dict[str, Callable[[], Proposer]], step:
     values: dict[str, float] = {}
     verify = interpolate(step)
     for group in held_out.groups():
-        draft, draw = drafts[group.temperature], draw_seconds(model, Sampling(temperature=group.temperature))
+        draft, (alone, rejected, kept) = drafts[group.temperature], draw_seconds(model, Sampling(temperature=group.temperature))
         plain: list[Decoded] = []
         found: dict[str, list[tuple[Decoded, Decoded]]] = {name: [] for name in makers}
         for i, prompt in enumerate(group.prompts[::every]):
@@ -232,8 +233,8 @@ def measure(model: Transformer, makers: dict[str, Callable[[], Proposer]], step:
         for name, pairs in found.items():
             rounds = [r for _, d in pairs for r in d.rounds]
             tau = [d.tokens / len(d.rounds) for _, d in pairs]
-            took = [draft[name].each(len(d.rounds)) + mean(verify(1 + r.guessed) + draw * (1 + r.accepted) for r in d.rounds) for _, d in pairs]
-            cost = [seconds / (step[1] + draw) - 1 for seconds in took]
+            took = [draft[name].each(len(d.rounds)) + mean(verify(1 + r.guessed) + rejected + kept * r.accepted for r in d.rounds) for _, d in pairs]
+            cost = [seconds / (step[1] + alone) - 1 for seconds in took]
             predicted, measured = median(map(speedup, tau, cost)), median(one.per_token / d.per_token for one, d in pairs)
             shares = by_depth(rounds)
             key = f"{group.name}_{name.replace(' ', '_').replace('-', '_')}"
