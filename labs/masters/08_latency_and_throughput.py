@@ -38,7 +38,7 @@ from kvedu.engine.step_time import blocks_beside_weights, roofline_seconds
 from kvedu.engine.trace import Admitted, Arrived, Ended, Stepped
 from kvedu.engine.workload import independent, lognormal, poisson, uniform
 
-torch.set_grad_enabled(False)
+_ = torch.set_grad_enabled(False)
 
 # %% [markdown]
 # ## Warm-up: a run and its events
