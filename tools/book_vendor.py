@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-SCRIPTS = {"mathjax": ("es5/tex-svg-full.js", "LICENSE")}
+SCRIPTS = {"mathjax": ("es5/tex-svg.js", "LICENSE")}
 """Package → the files of it that pages use."""
 
 D3 = (

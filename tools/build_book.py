@@ -76,6 +76,7 @@ def build_book(root: Path, build: Path, *, force: bool, cell_timeout: int) -> in
     command = [str(jupyter_book), "build", str(root), "-W", "--keep-going", "--quiet"]
     if subprocess.run(command, check=False).returncode:
         return _failed(build, "the pages could not be rendered without warnings; they are listed above.")
+    _remove_maps(build)
     if (root / "pyproject.toml").is_file() and not _build_wheel(root, build):
         return _failed(build, "the wheel of the library could not be built; pip's words are above.")
     stamp.write_text(pages)
@@ -91,6 +92,12 @@ def _set_environment(root: Path, build: Path) -> None:
     os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # no debugger message in a cell's output
     if (root / "bench" / "results").is_dir():
         os.environ["KVEDU_ROWS"] = str(root / "bench" / "results")
+
+
+def _remove_maps(build: Path) -> None:
+    """Source maps of the theme: a megabyte that no page asks for."""
+    for path in (build / "html").rglob("*.css.map"):
+        path.unlink()
 
 
 def _remove_pages(build: Path) -> None:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,8 @@ def test_a_page_whose_files_are_missing_is_not_printed(tmp_path: Path) -> None:
         page = tmp_path / f"{name}.html"
         page.write_text(f"<html><head>{wants}</head><body>Text.</body></html>")
         with pytest.raises(SystemExit, match="1 files|gone"):
-            print_page(page, tmp_path / "out.pdf")
+            with ThreadPoolExecutor(1) as pool:  # Playwright wants a thread without another's event loop
+                pool.submit(print_page, page, tmp_path / "out.pdf").result()
     assert not (tmp_path / "out.pdf").exists()
 
 
@@ -78,7 +80,7 @@ def test_formulas_are_mathml_in_the_epub_and_left_to_mathjax_on_the_page(printed
     with zipfile.ZipFile(printed / "kvedu-book.epub") as bag:
         assert "<msup>" in bag.read("book/intro.xhtml").decode()
     page = (printed.parent / "html" / "book" / "intro.html").read_text("utf-8")
-    assert "<msup>" not in page and r"\(x^2\)" in page and "tex-svg-full.js" in page
+    assert "<msup>" not in page and r"\(x^2\)" in page and "tex-svg.js" in page
 
 
 def test_the_zip_opens_from_the_disk(printed: Path, tmp_path: Path) -> None:

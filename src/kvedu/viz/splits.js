@@ -120,7 +120,7 @@
       { name: "lengths", label: "Lengths", options: [["alike", "all alike"], ["one long", "one long, others an eighth"]], value: "alike" },
       { name: "page", label: "Tokens per page C", values: [1, 16, 64, 256], value: 16 },
       { name: "splits", label: "Splits", values: [0, 1, 2, 3, 4, 8, 16, 32, 64, 128], value: 1, say: (v) => (v ? String(v) : "by the rule") },
-      { name: "wave", label: "Wave", values: (state, data) => d3.range(1, laid(state, data).waves + 1), value: 1, say: (v, state, data) => `${Math.min(v, laid(state, data).waves)} of ${laid(state, data).waves}` },
+      { name: "wave", label: "Wave", values: (state, data) => d3.range(1, Math.max(laid(state, data).waves, 2) + 1), value: 1, say: (v, state, data) => `${Math.min(v, laid(state, data).waves)} of ${laid(state, data).waves}` },
     ],
     settle(state, data) {
       const { waves } = laid(state, data);

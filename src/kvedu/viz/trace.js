@@ -134,7 +134,7 @@
       let x = 8;
       const legend = key.map(([text, fill]) => {
         const at = x;
-        x += (width < 320 ? 26 : 34) + 7 * text.length;
+        x += (width < 320 ? 20 : 34) + (width < 320 ? 6 : 7) * text.length;
         return [text[0] === "✕" || text[0] === "2" || key.length === 1 ? null : text === "waits" ? line(at, 8, at + 12, 8, ink, { "stroke-dasharray": "1 3" }) : rect(at, 3, 12, 11, fill), label(at + (text[0] === "✕" || text[0] === "2" || key.length === 1 ? 0 : 17), 13, text, { fill: text[0] === "✕" ? bad : ink })];
       });
       const chart = gantt(state, data, run, width, 28);
