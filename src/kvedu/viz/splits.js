@@ -123,8 +123,8 @@
       { name: "wave", label: "Wave", values: (state, data) => d3.range(1, Math.max(laid(state, data).waves, 2) + 1), value: 1, say: (v, state, data) => `${Math.min(v, laid(state, data).waves)} of ${laid(state, data).waves}` },
     ],
     settle(state, data) {
-      const { waves } = laid(state, data);
-      return state.wave <= waves ? state : { ...state, wave: waves };
+      const most = Math.max(laid(state, data).waves, 2);  // the slider's last value, see above
+      return state.wave <= most ? state : { ...state, wave: most };
     },
     draw(state, data, { width }) {
       const found = laid(state, data), tree = [], gap = width < 520 ? 36 : 34;
