@@ -89,3 +89,10 @@ def test_watching_ends():
         softmax(x, triton=True)
     softmax(x, triton=True)
     assert seen.asked == 2 * 4 * 4
+
+
+def test_the_tensor_that_is_named_is_the_one_that_was_read():
+    """Whatever the allocator put beside it: the result lies nearer to the stray place here than what was read."""
+    store = torch.zeros(12)
+    with pytest.raises(StrayAccess, match=r"reads 1 places that belong to no tensor, the first at x \+ 6; x has shape \(1, 4\)"):
+        run(COPY.replace("x_n + i", "x_n + 3 * i"), store[:4].view(1, 4), store[7:11].view(1, 4))

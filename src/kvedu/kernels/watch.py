@@ -125,10 +125,9 @@ def _addresses(x: Tensor) -> np.ndarray:
 
 
 def _check(kind: str, at: np.ndarray, homes: dict[str, np.ndarray], tensors: dict[str, Tensor], program: tuple[int, int, int]) -> None:
-    """Raise ``StrayAccess`` where an address is no element's, naming the tensor that lies nearest."""
-    stray = np.ones(len(at), dtype=bool)
-    for home in homes.values():
-        stray &= ~np.isin(at, home)
+    """Raise ``StrayAccess`` where an address is no element's, naming the tensor that the access's other places are of, else the nearest."""
+    inside = {name: np.isin(at, home) for name, home in homes.items()}
+    stray = ~np.logical_or.reduce(list(inside.values()))
     if not stray.any():
         return
     first = int(at[stray][0])
@@ -137,7 +136,7 @@ def _check(kind: str, at: np.ndarray, homes: dict[str, np.ndarray], tensors: dic
         low, high = int(homes[name][0]), int(homes[name][-1])
         return max(low - first, first - high, 0)
 
-    name = min((name for name in homes if len(homes[name])), key=gap)
+    name = min((name for name in homes if len(homes[name])), key=lambda name: (-inside[name].sum(), gap(name)))
     x = tensors[name]
     place = (first - x.data_ptr()) // x.element_size()
     verb = "reads" if kind == "load" else "writes"

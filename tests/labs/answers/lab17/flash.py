@@ -335,7 +335,7 @@ def flash(q, k, v, out, q_t, q_h, k_s, k_h, v_s, v_h, out_t, out_h, T, S, scale,
     tl.store(out + t[:, None] * out_t + h * out_h + d[None, :], acc / l[:, None], mask=t[:, None] < T)
 
 # %% wrong: reads past the end
-# says: places that belong to no tensor, the first at
+# says: places that belong to no tensor, the first at k
 @triton.jit
 def flash(q, k, v, out, q_t, q_h, k_s, k_h, v_s, v_h, out_t, out_h, T, S, scale,
           G: tl.constexpr, D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr):
