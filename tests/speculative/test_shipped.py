@@ -70,3 +70,10 @@ def test_packed_and_bf16_targets_get_packed_bf16_heads(model):
     assert (proposer.head.fuse.packed is None) == (packed.head.packed is None)
     done = speculate(packed, PROMPTS[0], proposer, max_new_tokens=8, ignore_eos=True)
     assert len(done.completion.token_ids) == 8
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_a_file_that_is_not_there_says_where_it_is(name, tmp_path):
+    """As ``mtp`` in a wheel, which leaves those modules out."""
+    with pytest.raises(LoadError, match=rf"no {name}.safetensors in .*leaves mtp.safetensors out.*--only {name}"):
+        getattr(shipped, name)(tiny_model(tiny_config()), folder=tmp_path)

@@ -4,6 +4,7 @@
     speculate(model, "def mean(xs):", eagle(model))
 
 ``tools/train_heads.py`` made them; ``table()`` says from what, how long, and how often their guesses are kept.
+A wheel leaves the MTP modules out, which only chapter 6 runs; they are in the repository.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch import nn
 
 from kvedu.caches.contract import Cache
+from kvedu.errors import LoadError
 from kvedu.model.layers import Linear
 from kvedu.model.transformer import Transformer
 from kvedu.speculative.draft_model import DraftModel
@@ -79,7 +81,13 @@ def table() -> dict[str, Any]:
 
 
 def _read(folder: Path, kind: str, target: Transformer) -> HeadFile:
-    file = read_head(folder / f"{kind}.safetensors", kind)
+    path = folder / f"{kind}.safetensors"
+    if not path.is_file():
+        raise LoadError(
+            f"there is no {path.name} in {folder}. A wheel of kvedu leaves mtp.safetensors out: take it from src/kvedu/speculative/heads of the "
+            f"repository and give its folder=; or train it, tools/train_heads.py --only {kind}"
+        )
+    file = read_head(path, kind)
     file.check(target)
     return file
 
