@@ -6,7 +6,7 @@ codes: scores are multiplied by the keys' scales, weights by the values', and ze
 one number a row. Codes themselves are read in one of two ways:
 
 - *by words* (``words_triton``), where both sides are integers and fill whole words of 16 bits: few instructions a code;
-- *code by code* (``coded_tile``), any format: 8-bit floats, values in groups along the tokens, scales in fp32.
+- *code by code* (``coded_tiles_triton``), any format: 8-bit floats, values in groups along the tokens, scales in fp32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kvedu.kernels.codes_triton import numbers_of, unpacked
+from kvedu.kernels.coded_tiles_triton import coded_tile, exact_tile, token_scales
 from kvedu.kernels.launch import LOG2E, Chip, KernelError, Launch, check_rows, check_whole, power_of_two
 from kvedu.kernels.quantized_pages import KINDS, CodedPages, Exact
 from kvedu.kernels.softmax_triton import plan_merge
@@ -38,94 +38,6 @@ from kvedu.kernels.words_triton import (
     word_tile,
     zeros_each,
 )
-
-
-@triton.jit
-def code_tile(codes, at_S, keys, inside, KIND: tl.constexpr, BITS: tl.constexpr, SIGNED: tl.constexpr, STEP: tl.constexpr,
-              D: tl.constexpr, DP: tl.constexpr, NATIVE: tl.constexpr):  # fmt: skip
-    """Codes of some keys as fp16 numbers ``[BLOCK_S, DP]``, not scaled; ``at_S`` is where each key's unit begins.
-
-    Along the head (STEP 1) a key's bytes lie side by side and are read once, then cut into codes. Along the
-    tokens a byte holds neighbors in time.
-    """
-    PLANES: tl.constexpr = 8 // BITS
-    if STEP == 1:
-        byte = tl.arange(0, DP // PLANES)
-        mask = inside[:, None] & (byte < D // PLANES)[None, :]
-        packed = tl.load(codes + at_S[:, None] + byte[None, :], mask=mask, other=0)
-        if PLANES == 1:
-            u = packed
-        elif PLANES == 2:
-            u = tl.interleave(packed & 15, packed >> 4)
-        else:
-            u = tl.interleave(tl.interleave(packed & 3, (packed >> 4) & 3), tl.interleave((packed >> 2) & 3, packed >> 6))
-    else:
-        d = tl.arange(0, DP)
-        time = keys % STEP
-        where = at_S[:, None] + d[None, :] * (STEP // PLANES) + (time // PLANES)[:, None]
-        packed = tl.load(codes + where, mask=inside[:, None] & (d < D)[None, :], other=0)
-        u = unpacked(packed, (time % PLANES)[:, None], BITS)
-    return numbers_of(u, KIND, BITS, SIGNED, NATIVE)
-
-
-@triton.jit
-def scale_tile(scales, at_S, inside, GROUP: tl.constexpr, STEP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr):
-    """The scale (or zero point) of every element ``[BLOCK_S, DP]`` in fp32."""
-    d = tl.arange(0, DP)
-    g = d if STEP > 1 else d // GROUP
-    return tl.load(scales + at_S[:, None] + g[None, :], mask=inside[:, None] & (d < D)[None, :], other=0.0).to(tl.float32)
-
-
-@triton.jit
-def coded_tile(codes, scales, zeros, unit_S, head, keys, inside, code_u, code_k, scale_u, scale_k, dtype: tl.constexpr,
-               KIND: tl.constexpr, BITS: tl.constexpr, SIGNED: tl.constexpr, GROUP: tl.constexpr, STEP: tl.constexpr,
-               ZERO: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, NATIVE: tl.constexpr):  # fmt: skip
-    """Keys or values of some tokens: (tile in ``dtype``, a scale and a zero point for each token).
-
-    Where a token has one scale the tile holds bare codes; else it is whole and its scale is 1.
-    """
-    tile = code_tile(codes, unit_S * code_u + head * code_k, keys, inside, KIND, BITS, SIGNED, STEP, D, DP, NATIVE)
-    scale_S = tl.where(inside, 1.0, 0.0)
-    zero_S = scale_S * 0.0
-    at_S = unit_S * scale_u + head * scale_k
-    if GROUP == D and STEP == 1:
-        scale_S = tl.load(scales + at_S, mask=inside, other=0.0).to(tl.float32)
-        if ZERO:
-            zero_S = tl.load(zeros + at_S, mask=inside, other=0.0).to(tl.float32)
-        tile = tile.to(dtype)
-    elif GROUP > 0:
-        wide = tile.to(tl.float32) * scale_tile(scales, at_S, inside, GROUP, STEP, D, DP)
-        if ZERO:
-            wide += scale_tile(zeros, at_S, inside, GROUP, STEP, D, DP)
-        tile = wide.to(dtype)
-    else:
-        tile = tile.to(dtype)
-    return tile, scale_S, zero_S
-
-
-@triton.jit
-def token_scales(scales, zeros, at_S, inside, ZERO: tl.constexpr):
-    """Scale and zero point of each token, 0 where there is none."""
-    scale_S = tl.load(scales + at_S, mask=inside, other=0.0).to(tl.float32)
-    zero_S = scale_S * 0.0
-    if ZERO:
-        zero_S = tl.load(zeros + at_S, mask=inside, other=0.0).to(tl.float32)
-    return scale_S, zero_S
-
-
-@triton.jit
-def exact_tile(fresh, tails, keys, inside, old, first, slot, head, fresh_n, fresh_k, tail_s, tail_w, tail_k,
-               W: tl.constexpr, D: tl.constexpr, DP: tl.constexpr):  # fmt: skip
-    """Tokens as they came ``[BLOCK_S, DP]``: the step's own from ``fresh``, earlier ones from the tail's ring of W."""
-    d = tl.arange(0, DP)
-    new = inside & (keys >= old)
-    at_S = (first + keys - old).to(tl.int64) * fresh_n + head * fresh_k
-    tile = tl.load(fresh + at_S[:, None] + d[None, :], mask=new[:, None] & (d < D)[None, :], other=0.0)
-    if W > 0:
-        kept = inside & (keys < old)
-        at_S = slot * tail_s + (keys % W).to(tl.int64) * tail_w + head * tail_k
-        tile += tl.load(tails + at_S[:, None] + d[None, :], mask=kept[:, None] & (d < D)[None, :], other=0.0)
-    return tile
 
 
 @triton.jit
