@@ -67,7 +67,7 @@ def test_keys_move_it_to_the_same_numbers(case: tuple[str, dict[str, Any], str],
     tab.goto(address)
     reveal(tab)
     assert tab.locator(".kvfig-say").text_content() == still(name, data).say
-    sliders = tab.locator("input[type=range]")
+    sliders = tab.locator("input[type=range]:visible")
     assert sliders.count() >= 1
     moved = 0
     for at in range(sliders.count()):
@@ -164,3 +164,13 @@ def test_scripts_in_the_book_are_these(pages: Path) -> None:
         assert ("figures/d3.js" in text) == (path in with_figures)
         for found in re.findall(r'<script type="application/json" class="kvfig-data">(.*?)</script>', text):
             assert json.loads(found)["title"]
+
+
+def test_a_slider_with_nothing_to_choose_is_not_shown(tab: Any, tmp_path: Path) -> None:
+    """One wave of programs: no slider of waves. Several: there it is, and it goes when they are gone."""
+    tab.goto(write_page(tmp_path, "splits", DATA["splits"]))
+    reveal(tab)
+    figure, wave = "document.querySelector('[data-kvfig]').kvfig", tab.get_by_role("slider", name="Wave", exact=True)
+    for settings, shown in (({}, False), ({"batch": 64, "splits": 16}, True), ({"batch": 1, "splits": 1}, False)):
+        tab.evaluate(f"settings => {figure}.set(settings)", settings)
+        assert wave.is_visible() is shown, settings

@@ -120,11 +120,11 @@
       { name: "lengths", label: "Lengths", options: [["alike", "all alike"], ["one long", "one long, others an eighth"]], value: "alike" },
       { name: "page", label: "Tokens per page C", values: [1, 16, 64, 256], value: 16 },
       { name: "splits", label: "Splits", values: [0, 1, 2, 3, 4, 8, 16, 32, 64, 128], value: 1, say: (v) => (v ? String(v) : "by the rule") },
-      { name: "wave", label: "Wave", values: (state, data) => d3.range(1, Math.max(laid(state, data).waves, 2) + 1), value: 1, say: (v, state, data) => `${Math.min(v, laid(state, data).waves)} of ${laid(state, data).waves}` },
+      { name: "wave", label: "Wave", values: (state, data) => d3.range(1, laid(state, data).waves + 1), value: 1, say: (v, state, data) => `${Math.min(v, laid(state, data).waves)} of ${laid(state, data).waves}` },
     ],
     settle(state, data) {
-      const most = Math.max(laid(state, data).waves, 2);  // the slider's last value, see above
-      return state.wave <= most ? state : { ...state, wave: most };
+      const { waves } = laid(state, data);
+      return state.wave <= waves ? state : { ...state, wave: waves };
     },
     draw(state, data, { width }) {
       const found = laid(state, data), tree = [], gap = width < 520 ? 36 : 34;

@@ -81,8 +81,10 @@
       input.addEventListener("input", () => { stop(); go(Number(input.value)); });
       const parts = [make("label", { for: key }, control.label), input, output];
       if (control.play) parts.push(...player(control, low, high, at, go));
-      return [make("div", { class: "kvfig-control" }, ...parts), () => {
+      const whole = make("div", { class: "kvfig-control" }, ...parts);
+      return [whole, () => {
         if (values) input.max = list().length - 1;
+        whole.hidden = values !== null && list().length < 2;  // there is nothing to choose
         input.value = at();
         output.textContent = say(state[control.name], state, data);
         input.setAttribute("aria-valuetext", output.textContent);
