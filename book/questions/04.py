@@ -40,7 +40,7 @@ QUESTIONS = [
     ),
     Number(
         f"A server's conversations hold {MEAN} tokens on average, over their time. What share of the places in use is empty, with pages of {SIZE}?",
-        100 * EMPTY, "%", f"7.5 of {MEAN} + 7.5. \"Under 4 %\" is no property of paging, but of long conversations.", by_hand=100 * 7.5 / 67.5, tolerance=0.05,
+        100 * EMPTY, "%", f"7.5 of {MEAN} + 7.5. \"Under 4%\" is no property of paging, but of long conversations.", by_hand=100 * 7.5 / 67.5, tolerance=0.05,
         slips={12.5: f"That is 7.5 of {MEAN}; the empty places belong to those that are paid for.", 4: "That holds for sequences of 180 tokens and more."},
     ),
     Order(

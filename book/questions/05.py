@@ -21,14 +21,14 @@ QUESTIONS = [
     ),
     Number(
         f"A prompt has {PROMPT:,} tokens, and the first {KNOWN:,} of them are known. Pages have {PAGE} tokens. How many tokens are computed?",
-        PROMPT - REUSED, "tokens", f"{REUSED:,} are reused, in whole pages; so the first token comes about {100 * REUSED / PROMPT:.0f} % sooner, if prefill is all there is to wait for.",
+        PROMPT - REUSED, "tokens", f"{REUSED:,} are reused, in whole pages; so the first token comes about {100 * REUSED / PROMPT:.0f}% sooner, if prefill is all there is to wait for.",
         by_hand=4000 - 206 * 16, slips={PROMPT - KNOWN: "Only whole pages are reused.", REUSED: "That many are reused.", PROMPT: "Then nothing would be reused."},
     ),
     Choice(
-        "Your cache reports that 90 % of prompt tokens are reused, and users still complain about slow answers. What do you look at?",
+        "Your cache reports that 90% of prompt tokens are reused, and users still complain about slow answers. What do you look at?",
         [
             Option("Queue time and time per output token.", "Reuse saves prefill. Long answers wait for decode, which reads as many keys and values as before; and a request that stands in line waits however short its prefill is.", True),
-            Option("The missing 10 %.", "They are a small part of prefill, and prefill need not be what users wait for."),
+            Option("The missing 10%.", "They are a small part of prefill, and prefill need not be what users wait for."),
             Option("The hash function.", "A match is checked token by token anyway; a slow hash is far below a step's time."),
         ],
     ),

@@ -20,7 +20,7 @@ KEPT_BYTES = 2 * kv_bytes_per_token(LLAMA) / MiB
 QUESTIONS = [
     Number(
         "A guess is kept with probability 0.7 wherever it stands, and three are guessed in each round. How many tokens does a pass of the target yield on average?",
-        TAU, "tokens", "1 + 0.7 + 0.49 + 0.343: the target's own token always, the first guess in 70 % of the rounds, the second only behind a kept first one.",
+        TAU, "tokens", "1 + 0.7 + 0.49 + 0.343: the target's own token always, the first guess in 70% of the rounds, the second only behind a kept first one.",
         by_hand=(1 - 0.7**4) / (1 - 0.7), tolerance=0.005,
         slips={1 + 3 * 0.7: "That counts a guess behind a rejected one too. Nothing behind a wrong guess is of use.", TAU - 1: "The target's own token is missing: correction or bonus, there is always one.", 0.7 * 4: "Each guess is reached less often than the one before; and the target's own token is sure."},
     ),
@@ -59,7 +59,7 @@ QUESTIONS = [
     Number(
         "Guesses are kept with probability 0.6 wherever they stand, and each costs a fifth of a plain step, drafting and verifying together. How many guesses are best?",
         DRAFTED, "guesses", "τ(k) / (1 + 0.2 k): 1.33 for one guess, 1.40 for two, 1.36 for three.", by_hand=2,
-        slips={8: "Guesses far back are seldom reached, and cost as much as the first.", 1: "The second one is reached in 60 % of the rounds; it still pays."},
+        slips={8: "Guesses far back are seldom reached, and cost as much as the first.", 1: "The second one is reached in 60% of the rounds; it still pays."},
     ),
     Choice(
         "Speculation makes one user's answers twice as fast. With 64 users on the same GPU it makes them slower. Why?",

@@ -25,10 +25,10 @@ QUESTIONS = [
         slips={2.0: "The scale takes 2 bytes more."},
     ),
     Choice(
-        "A strategy costs 1 % of perplexity on Wikipedia and keeps the last 1,024 tokens. Users ask about contracts of 30,000 tokens. What do you expect?",
+        "A strategy costs 1% of perplexity on Wikipedia and keeps the last 1,024 tokens. Users ask about contracts of 30,000 tokens. What do you expect?",
         [
             Option("Most answers are wrong.", "What is not in the cache cannot be found, and predicting the next word of an article hardly needs it.", True),
-            Option("1 % more errors.", "Perplexity is a mean over words that are mostly easy; lookups are the few that are not."),
+            Option("1% more errors.", "Perplexity is a mean over words that are mostly easy; lookups are the few that are not."),
             Option("No change, since attention goes to recent tokens anyway.", "On average it does. A lookup is when it does not."),
         ],
     ),

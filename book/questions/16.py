@@ -44,7 +44,7 @@ QUESTIONS = [
         ],
     ),
     Choice(
-        "Kernel A shows 80 % of the bandwidth, kernel B 50 %. Both do the same decode attention with 8 query heads to a KV head. Which one do you take?",
+        "Kernel A shows 80% of the bandwidth, kernel B 50%. Both do the same decode attention with 8 query heads to a KV head. Which one do you take?",
         [
             Option("The one that takes less time: A may read every key once per query head.", "Share of bandwidth says how busy the bus is, not with what. Divide the fewest bytes that the result needs by the time.", True),
             Option("A: it is closer to the roof.", "It is if it moves the fewest bytes. If it reads keys eight times, it takes five times as long as B."),

@@ -11,12 +11,12 @@ ADD = rmsnorm.add_cost(4096, LLAMA.M)
 
 QUESTIONS = [
     Choice(
-        "A small model decodes for one user on a large GPU. A profile shows the device busy for 3 % of the time. What helps most?",
+        "A small model decodes for one user on a large GPU. A profile shows the device busy for 3% of the time. What helps most?",
         [
             Option("A faster attention kernel.", "Attention is a small part of the launches and of the bytes here. The device would only wait a little longer."),
             Option("Recording the step as a graph.", "The device waits for the host. One launch in place of hundreds takes that wait away.", True),
-            Option("Weights in fewer bits.", "Fewer bytes shorten the 3 %, not the 97 %."),
-            Option("A GPU with more bandwidth.", "It would be idle for more than 97 % of the time."),
+            Option("Weights in fewer bits.", "Fewer bytes shorten the 3%, not the 97%."),
+            Option("A GPU with more bandwidth.", "It would be idle for more than 97% of the time."),
         ],
     ),
     Number(
