@@ -20,6 +20,8 @@ from book_execute import execute_pages
 from book_inputs import execution_key, page_key
 from book_vendor import VendorError, install_scripts
 
+UNUSED = ("*.css.map", "*.js.map", "*.ttf")
+
 
 def main() -> int:
     """Run the build; 0 where the pages are good and current."""
@@ -76,7 +78,7 @@ def build_book(root: Path, build: Path, *, force: bool, cell_timeout: int) -> in
     command = [str(jupyter_book), "build", str(root), "-W", "--keep-going", "--quiet"]
     if subprocess.run(command, check=False).returncode:
         return _failed(build, "the pages could not be rendered without warnings; they are listed above.")
-    _remove_maps(build)
+    _remove_unused(build)
     if (root / "pyproject.toml").is_file() and not _build_wheel(root, build):
         return _failed(build, "the wheel of the library could not be built; pip's words are above.")
     stamp.write_text(pages)
@@ -94,10 +96,13 @@ def _set_environment(root: Path, build: Path) -> None:
         os.environ["KVEDU_ROWS"] = str(root / "bench" / "results")
 
 
-def _remove_maps(build: Path) -> None:
-    """Source maps of the theme: a megabyte that no page asks for."""
-    for path in (build / "html").rglob("*.css.map"):
-        path.unlink()
+def _remove_unused(build: Path) -> None:
+    """What the theme brings and no page asks for, some megabytes: source maps, its translations' sources, fonts for browsers without woff2."""
+    static = build / "html" / "_static"
+    for kind in UNUSED:
+        for path in static.rglob(kind):
+            path.unlink()
+    shutil.rmtree(static / "locales", ignore_errors=True)
 
 
 def _remove_pages(build: Path) -> None:

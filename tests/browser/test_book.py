@@ -86,6 +86,7 @@ def test_the_site_is_small(pages: Path) -> None:
     """All pages and what they need: under 30 MB."""
     size = sum(path.stat().st_size for path in pages.rglob("*") if path.is_file())
     assert size < 30 * MB, f"{size / MB:.1f} MB"
+    assert not [path.name for kind in ("*.map", "*.ttf", "locales") for path in pages.rglob(kind)], "what no page asks for"
 
 
 @pytest.mark.parametrize("name", ["http", "file"])
