@@ -4,6 +4,9 @@
     python bench/bench_generate.py --only peers    # kvedu against transformers, 3 minutes
     python bench/bench_generate.py --only cache    # cached against uncached generation
 
+1. ``generate``: kvedu against transformers, and both against what the machine can do.
+2. ``cached_against_uncached``: the same text generated with a cache and without one.
+
 Every comparison is a pair measured in turns in one run; the ratios are medians over the pairs. Compare only
 within a run: the machine may be shared. Stores ``bench/results/generate.json`` with ``--save``.
 """

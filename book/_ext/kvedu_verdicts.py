@@ -1,9 +1,11 @@
-"""Sphinx side of the claims ledger: the ``verdict`` role and the ``claims-ledger`` directive.
+"""Sphinx side of the claims ledger: the roles ``verdict`` and ``claim-count`` and the directive ``claims-ledger``.
 
 A verdict in prose, {verdict}`A1.1a`, is filled in from the record that an executed cell left. Without a
 record the build fails and names the page, the line and the claim.
 """
 
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from kvedu.book.claims import Claim, all_claims
-from kvedu.book.provenance import describe
+from kvedu.book.provenance import common_parts, other_parts
 from kvedu.book.records import Recorded, count_verdicts, read_records
 
 logger = logging.getLogger(__name__)
@@ -21,6 +23,10 @@ logger = logging.getLogger(__name__)
 
 class verdict_node(nodes.Inline, nodes.Element):
     """Stands for a verdict in prose until every notebook has been read."""
+
+
+class count_node(nodes.Inline, nodes.Element):
+    """Stands for a number of claims until every notebook has been read."""
 
 
 class ledger_node(nodes.General, nodes.Element):
@@ -34,6 +40,15 @@ class VerdictRole(SphinxRole):
         node = verdict_node(claim=self.text)
         self.set_source_info(node)
         return [node], []
+
+
+class CountRole(SphinxRole):
+    """``{claim-count}`examined```: how many claims have a verdict; ``all``: how many there are."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        if self.text not in ("examined", "all"):
+            return [], [self.inliner.reporter.error(f"claim-count counts 'examined' or 'all', not {self.text!r}", line=self.lineno)]
+        return [count_node(which=self.text)], []
 
 
 class LedgerDirective(SphinxDirective):
@@ -57,6 +72,8 @@ def fill_in(app: Sphinx, doctree: nodes.document, page: str) -> None:
     records: dict[str, Recorded] = app.kvedu_records  # type: ignore[attr-defined]
     for node in list(doctree.findall(verdict_node)):
         node.replace_self(_said(app, node, page, records))
+    for node in list(doctree.findall(count_node)):
+        node.replace_self(nodes.Text(str(len(all_claims() if node["which"] == "all" else records))))
     for node in list(doctree.findall(ledger_node)):
         node.replace_self(_ledger(app, page, records))
 
@@ -78,7 +95,7 @@ def _said(app: Sphinx, node: nodes.Element, page: str, records: dict[str, Record
     return _link(app, page, recorded, recorded.words)
 
 
-def _link(app: Sphinx, page: str, recorded: Recorded, text: str) -> nodes.Node:
+def _link(app: Sphinx, page: str, recorded: Recorded, text: str) -> nodes.inline:
     """The verdict's own word as the link, its condition as text behind it."""
     uri = app.builder.get_relative_uri(page, recorded.page) + f"#verdict-{recorded.record['claim']}"
     word, when, condition = text.partition(" when ")
@@ -88,21 +105,45 @@ def _link(app: Sphinx, page: str, recorded: Recorded, text: str) -> nodes.Node:
 
 def _ledger(app: Sphinx, page: str, records: dict[str, Recorded]) -> list[nodes.Node]:
     counts = count_verdicts(records)
+    common = common_parts((recorded.record["source"] for recorded in records.values()), "place", "date", "commit")
     summary = (
         f"Of {len(all_claims())} claims {counts['holds']} hold, {counts['holds when']} hold when …, "
-        f"{counts['does not hold']} do not hold; {counts['not examined yet']} are not examined yet."
+        f"{counts['does not hold']} do not hold; {counts['not examined yet']} are not examined yet. {waiting(records, app.env.found_docs)}"
     )
-    result: list[nodes.Node] = [nodes.paragraph("", summary)]
+    result: list[nodes.Node] = [nodes.paragraph("", summary.strip())]
+    if common:
+        result.append(nodes.paragraph("", origin(common)))
     for document, title in (("A", "Document A, the study chapter"), ("B", "Document B, the glossary article")):
         section = nodes.section(ids=[f"document-{document.lower()}"])
         section += nodes.title("", title)
         rows = [claim for claim in all_claims() if claim.id.startswith(document)]
-        section += _table(app, page, rows, records)
+        section += _table(app, page, rows, records, common)
         result.append(section)
     return result
 
 
-def _table(app: Sphinx, page: str, claims: list[Claim], records: dict[str, Recorded]) -> nodes.table:
+def waiting(records: dict[str, Recorded], pages: set[str]) -> str:
+    """What the claims without a verdict wait for: chapters that do not exist yet, or their own chapter's cell."""
+    written = {int(found[1]) for page in pages if (found := re.match(r"book/(\d\d)-", page))}
+    by_chapter = Counter(claim.chapter for claim in all_claims() if claim.id not in records)
+    later = [chapter for chapter in sorted(by_chapter) if chapter not in written]
+    said = []
+    if later:
+        which = f"chapter {later[0]}, which is" if len(later) == 1 else f"chapters {', '.join(map(str, later))}, which are"
+        said.append(f"{sum(by_chapter[chapter] for chapter in later)} are to be examined in {which} not written yet.")
+    said += [f"In chapter {chapter}, which is written, {by_chapter[chapter]} still wait{'s' if by_chapter[chapter] == 1 else ''} for a cell." for chapter in sorted(by_chapter) if chapter in written]
+    return " ".join(said)
+
+
+def origin(common: dict[str, str]) -> str:
+    """Where the numbers come from, once for all rows."""
+    return (
+        f"The numbers were computed in the build of this book: {common['place']}, {common['date']}, {common['commit']}. A row of which one of these is not so "
+        "says what is: it rests on a stored measurement, or on a page that was executed earlier. A + behind a commit stands for changes that were not committed yet."
+    )
+
+
+def _table(app: Sphinx, page: str, claims: list[Claim], records: dict[str, Recorded], common: dict[str, str]) -> nodes.table:
     table = nodes.table(classes=["kv-ledger"])
     group = nodes.tgroup(cols=4)
     group += [nodes.colspec(colwidth=width) for width in (8, 42, 15, 35)]
@@ -111,15 +152,23 @@ def _table(app: Sphinx, page: str, claims: list[Claim], records: dict[str, Recor
     for claim in claims:
         recorded = records.get(claim.id)
         if recorded is None:
-            body += _cells(claim.id, claim.claim, f"not examined yet (chapter {claim.chapter})", "")
+            body += _cells(claim.id, claim.claim, "not examined yet", "")
         else:
             record = recorded.record
-            condition = f" ({record['condition']})" if record["condition"] and record["holds"] != "when" else ""
-            measured = f"{record['measured']}{condition}. {describe(record['source'])}"
-            body += _cells(claim.id, claim.claim, _link(app, page, recorded, recorded.words), measured)
+            said = _link(app, page, recorded, recorded.words)
+            if record["condition"] and record["holds"] != "when":
+                said += nodes.Text(f" ({record['condition']})")
+            body += _cells(claim.id, claim.claim, said, measured(record, common))
     group += [head, body]
     table += group
     return table
+
+
+def measured(record: dict[str, Any], common: dict[str, str]) -> str:
+    """What was measured, and of its origin what is not the common one."""
+    words = record["measured"].rstrip(".")
+    apart = other_parts(record["source"], common)
+    return f"{words}." + (f" {apart[:1].upper()}{apart[1:]}." if apart else "")
 
 
 def _cells(*contents: str | nodes.Node) -> nodes.row:
@@ -137,8 +186,10 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register the role, the directive and the two steps that fill them in."""
     app.add_config_value("kvedu_executed", "_build/executed", "env", [str])
     app.add_node(verdict_node)
+    app.add_node(count_node)
     app.add_node(ledger_node)
     app.add_role("verdict", VerdictRole())
+    app.add_role("claim-count", CountRole())
     app.add_directive("claims-ledger", LedgerDirective)
     app.connect("env-updated", load_records)
     app.connect("doctree-resolved", fill_in)

@@ -1,6 +1,7 @@
 """A verdict needs a measurement, travels in its cell's output, and is counted from there."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,14 @@ import pytest
 
 from kvedu.book.claims import all_claims
 from kvedu.book.ledger import METADATA_KEY, judge, verdict
-from kvedu.book.records import count_verdicts, read_records
+from kvedu.book.provenance import common_parts
+from kvedu.book.records import Recorded, count_verdicts, read_records
 from kvedu.book.rows import Row
+from kvedu.book.wording import typeset
 from kvedu.errors import KveduError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "book" / "_ext"))
+import kvedu_verdicts  # noqa: E402
 
 ROW = Row(
     "speed", "python bench/x.py", {"x": 1}, {"cpu": "a chip", "cores": 4}, "2026-01-02", {"python": "3.11"}, "abc123"
@@ -63,6 +69,35 @@ def test_html_is_escaped_and_anchored() -> None:
     assert (
         "&lt;b&gt; &amp; 3" in html and "x &lt; 4" in html and 'id="verdict-A1.1a"' in html and "Does not hold" in html
     )
+
+
+def test_html_is_set_as_prose_is() -> None:
+    html = judge("A1.1a", False, measured="-3.8% against MHA's", condition="at batch 1", row=ROW).to_html()
+    assert "−3.8% against MHA’s" in html and "2026\u201101\u201102" in html and "</strong> (at batch 1): −3.8%" in html
+
+
+@pytest.mark.parametrize(
+    ("text", "set_"),
+    [
+        ("-3.8% and (-2)", "−3.8% and (−2)"), ("3-4, x-1, 1e-05, --8, a[-1]", "3-4, x-1, 1e-05, --8, a[−1]"),
+        ("a model's, the models' own", "a model’s, the models’ own"), ("on 2026-11-30.", "on 2026\u201111\u201130."), ("'quoted'", "'quoted'"),
+    ],
+)  # fmt: skip
+def test_signs(text: str, set_: str) -> None:
+    assert typeset(text) == set_
+
+
+def test_the_ledger_says_what_waits_and_what_is_not_the_common_origin() -> None:
+    here = judge("A1.1a", True, measured="ratio 7.", row=ROW).record()
+    common = common_parts([here["source"]], "place", "date", "commit")
+    assert kvedu_verdicts.measured(here, common) == "ratio 7."
+    later = here | {"source": here["source"] | {"commit": "def"}}
+    assert kvedu_verdicts.measured(later, common) == "ratio 7. Commit def."
+    found = {claim.id: Recorded("book/01", here) for claim in all_claims() if claim.chapter != 9}
+    n = len(all_claims()) - len(found)
+    assert kvedu_verdicts.waiting(found, {"book/08-x", "book/10-x"}) == f"{n} are to be examined in chapter 9, which is not written yet."
+    del found["A11"]
+    assert kvedu_verdicts.waiting(found, {"book/08-x", "book/10-x"}).endswith("In chapter 10, which is written, 1 still waits for a cell.")
 
 
 def test_without_a_notebook_it_prints(capsys: pytest.CaptureFixture[str]) -> None:

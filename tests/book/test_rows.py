@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kvedu.book import rows
-from kvedu.book.provenance import current_commit, describe, machine_info
+from kvedu.book.provenance import common_parts, current_commit, describe, machine_info, other_parts
 from kvedu.errors import KveduError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ def test_saved_rows_come_back(folder: Path) -> None:
     row = rows.load_row("decode")
     assert row["tok_per_s"] == 40.5 and row.command == "python bench/b.py" and row.machine == machine_info()
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", row.date) and "python" in row.versions
-    assert "`python bench/b.py`" in row.cite() and row.commit in row.cite()
+    assert row.cite().endswith(", by python bench/b.py") and row.commit in row.cite()
     with pytest.raises(KveduError, match="it has tok_per_s"):
         row["toks"]
 
@@ -87,6 +87,14 @@ def test_commit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gpu_is_named_before_the_cpu() -> None:
     source = {"machine": {"cpu": "c", "cores": 2, "gpu": "a GPU"}, "date": "2026-01-01", "commit": "abc"}
     assert describe(source) == "a GPU, 2026-01-01, commit abc"
+
+
+def test_what_is_common_is_said_once() -> None:
+    here = {"machine": {"cpu": "c", "cores": 2}, "date": "2026-01-01", "commit": "abc", "versions": {"torch": "2"}}
+    alone, later = here | {"machine": {"cpu": "c", "cores": 1}}, here | {"commit": "def+", "date": "2026-01-02"}
+    common = common_parts([here, here, alone, later], "place", "date", "commit")
+    assert common == {"place": "c (2 cores)", "date": "2026-01-01", "commit": "commit abc"}
+    assert [other_parts(source, common) for source in (here, alone, later)] == ["", "c (1 core)", "2026-01-02, commit def+"]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "bench" / "results").glob("*.json")), ids=lambda path: path.stem)

@@ -6,7 +6,7 @@ from typing import Any
 
 from kvedu.book.rows import Row, load_rows, rows_folder
 
-NOT_YET = "not measured yet: run `make gpu`"
+NOT_YET = "not measured yet (run make gpu)"
 
 
 def gpu_row(name: str) -> Row | None:
@@ -39,7 +39,7 @@ def gpu_text(name: str, *path: str, form: str = "{:,.0f}", times: float = 1.0) -
     """``gpu_value`` in words for a page, multiplied by ``times``; ``NOT_YET`` where there is none.
 
     >>> gpu_text("no such row", "cases", form="{:.0%}")
-    'not measured yet: run `make gpu`'
+    'not measured yet (run make gpu)'
     """
     value = gpu_value(name, *path)
     return NOT_YET if value is None else form.format(value * times if times != 1 else value)

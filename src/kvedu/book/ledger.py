@@ -11,6 +11,7 @@ from typing import Any, Literal
 from kvedu.book.claims import Claim, find_claim
 from kvedu.book.provenance import describe, provenance
 from kvedu.book.rows import Row
+from kvedu.book.wording import typeset
 from kvedu.errors import KveduError
 
 METADATA_KEY = "kvedu_verdict"
@@ -45,15 +46,19 @@ class Verdict:
 
     def to_html(self) -> str:
         """The verdict as a small box that needs no style sheet."""
-        condition = f" ({html.escape(self.condition)})" if self.condition and self.holds != "when" else ""
+
+        def shown(text: str) -> str:
+            return html.escape(typeset(text), quote=False)
+
+        condition = f" ({shown(self.condition)})" if self.condition and self.holds != "when" else ""
         word, when, rest = self.words.partition(" when ")
         return (
             f'<div class="kv-verdict" id="verdict-{self.claim.id}" '
             f'style="border-left:4px solid {COLORS[self.holds]};padding:.4em .8em;margin:.6em 0">'
-            f"<div>Claim {self.claim.id}: {html.escape(self.claim.claim)}</div>"
-            f"<div><strong>{html.escape(word[0].upper() + word[1:])}</strong>{html.escape(when + rest)}{condition}: "
-            f"{html.escape(self.measured)}</div>"
-            f"<div><small>{html.escape(describe(self.source))}</small></div></div>"
+            f"<div>Claim {self.claim.id}: {shown(self.claim.claim)}</div>"
+            f"<div><strong>{html.escape(word[0].upper() + word[1:])}</strong>{shown(when + rest)}{condition}: "
+            f"{shown(self.measured)}</div>"
+            f"<div><small>{shown(describe(self.source))}</small></div></div>"
         )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:

@@ -4,6 +4,8 @@ import os
 import platform
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -67,9 +69,32 @@ def current_commit() -> str:
 
 def describe(source: dict[str, Any]) -> str:
     """One line for a reader: ``AMD EPYC (2 cores), 2026-11-29, commit bee38c9``."""
+    parts = parts_of(source)
+    return ", ".join(parts[name] for name in ("place", "date", "commit"))
+
+
+def parts_of(source: dict[str, Any]) -> dict[str, str]:
+    """Place, date, commit and versions, each in words."""
     machine = source["machine"]
-    place = machine.get("gpu") or f"{machine['cpu']} ({machine['cores']} cores)"
-    return f"{place}, {source['date']}, commit {source['commit']}"
+    cores = f"{machine['cores']} core{'' if machine['cores'] == 1 else 's'}"
+    return {
+        "place": machine.get("gpu") or f"{machine['cpu']} ({cores})",
+        "date": source["date"],
+        "commit": f"commit {source['commit']}",
+        "versions": ", ".join(f"{name} {version}" for name, version in source.get("versions", {}).items()),
+    }
+
+
+def common_parts(sources: Iterable[dict[str, Any]], *names: str) -> dict[str, str]:
+    """Of each part the words that most sources share: said once at the top of a list."""
+    found = [parts_of(source) for source in sources]
+    return {name: Counter(parts[name] for parts in found).most_common(1)[0][0] for name in names if found}
+
+
+def other_parts(source: dict[str, Any], common: Mapping[str, str]) -> str:
+    """What of a source is not the common one, in words; "" where all is."""
+    parts = parts_of(source)
+    return ", ".join(parts[name] for name, words in common.items() if parts[name] != words)
 
 
 def _run(*command: str) -> str:

@@ -31,7 +31,7 @@ class Row:
 
     def cite(self) -> str:
         """One line for a page: machine, date, commit and command."""
-        return f"{describe(self.source)}, by `{self.command}`"
+        return f"{describe(self.source)}, by {self.command}"
 
     def __getitem__(self, key: str) -> Any:
         if key not in self.values:
