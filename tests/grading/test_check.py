@@ -124,7 +124,7 @@ def test_a_notebook_shows_a_box_once_and_one_line_of_the_exception() -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     NotebookClient(notebook, timeout=120, allow_errors=True, kernel_name="python3").execute()
     shown, error = notebook.cells[1].outputs
-    assert "Came: " in shown.data["text/plain"] and "a key *and* a value" in shown.data["text/html"]
+    assert "Came: " in shown.data["text/plain"] and "a key <em>and</em> a value" in shown.data["text/html"]
     assert error.ename == "NotYet" and error.traceback == ["lab02.bytes_per_token: not yet"]
     assert notebook.cells[2].outputs[0].text == "[]\n"
 

@@ -51,12 +51,14 @@ class Verdict:
 
 
 def marked(text: str) -> str:
-    """A sentence as HTML, with code where it has backquotes.
+    """A sentence as HTML, with code where it has backquotes and stress where it has stars around words.
 
-    >>> marked("write `x < 1` here")
-    'write <code>x &lt; 1</code> here'
+    >>> marked("write `x < 1` *here*, not 2**x")
+    'write <code>x &lt; 1</code> <em>here</em>, not 2**x'
     """
-    return re.sub(r"`([^`\n]+)`", r"<code>\1</code>", escape(text))
+    parts = re.split(r"`([^`\n]+)`", escape(text))
+    stressed = (re.sub(r"(?<![\w*])\*([^\s*](?:[^*\n]*[^\s*])?)\*(?![\w*])", r"<em>\1</em>", part) for part in parts[::2])
+    return "".join(text + (f"<code>{code}</code>" if code else "") for text, code in zip(stressed, [*parts[1::2], ""]))
 
 
 class NotYet(AssertionError):
