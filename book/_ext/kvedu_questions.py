@@ -14,7 +14,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from kvedu.book.exam import QUESTIONS, draw, read_items
+from kvedu.book.exam import QUESTIONS, Item, draw, read_items
 from kvedu.book.questions import Question, mark, page_data
 from kvedu.errors import KveduError
 
@@ -48,10 +48,14 @@ class Exam(SphinxDirective):
             self.env.note_dependency(str(file))
         seed = self.options.get("seed", 1)
         items = [item for item in read_items(folder) if f"{item.chapter:02}" != here.name[:2]]
-        drawn = draw(items, seed, self.options.get("count", QUESTIONS))
-        asked = [replace(item.question, ask=item.ask, chapter=item.chapter) for item in drawn]
+        asked = elsewhere(draw(items, seed, self.options.get("count", QUESTIONS)))
         alive = self.env.app.builder.name != "epub"
         return [nodes.raw("", page_html(f"exam{seed}", asked, alive=alive), format="html", kvquestions=True)]
+
+
+def elsewhere(items: list[Item]) -> list[Question]:
+    """Questions asked off their page: complete, each with the chapter that it is of, its own where it names one."""
+    return [replace(item.question, ask=item.ask, chapter=item.question.chapter or item.chapter) for item in items]
 
 
 def load(file: Path) -> list[Question]:

@@ -1,4 +1,4 @@
-"""Sphinx side of the claims ledger: the roles ``verdict`` and ``claim-count`` and the directive ``claims-ledger``.
+"""Sphinx side of the claims ledger: the roles ``verdict``, ``verdict-word`` and ``claim-count`` and the directive ``claims-ledger``.
 
 A verdict in prose, {verdict}`A1.1a`, is filled in from the record that an executed cell left. Without a
 record the build fails and names the page, the line and the claim.
@@ -36,10 +36,18 @@ class ledger_node(nodes.General, nodes.Element):
 class VerdictRole(SphinxRole):
     """``{verdict}`A1.1a```: the recorded verdict, linked to the cell that computed it."""
 
+    short = False
+
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        node = verdict_node(claim=self.text)
+        node = verdict_node(claim=self.text, short=self.short)
         self.set_source_info(node)
         return [node], []
+
+
+class VerdictWordRole(VerdictRole):
+    """``{verdict-word}`A1.1a```: the verdict without its condition, for the middle of a sentence; the cell's box has the condition."""
+
+    short = True
 
 
 class CountRole(SphinxRole):
@@ -92,7 +100,12 @@ def _said(app: Sphinx, node: nodes.Element, page: str, records: dict[str, Record
             subtype="verdict",
         )
         return nodes.problematic("", f"no verdict on {claim_id}")
-    return _link(app, page, recorded, recorded.words)
+    return _link(app, page, recorded, short(recorded) if node["short"] else recorded.words)
+
+
+def short(recorded: Recorded) -> str:
+    """``holds``, ``holds under a condition`` or ``does not hold``."""
+    return "holds under a condition" if recorded.record["holds"] == "when" else recorded.words
 
 
 def _link(app: Sphinx, page: str, recorded: Recorded, text: str) -> nodes.inline:
@@ -189,6 +202,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_node(count_node)
     app.add_node(ledger_node)
     app.add_role("verdict", VerdictRole())
+    app.add_role("verdict-word", VerdictWordRole())
     app.add_role("claim-count", CountRole())
     app.add_directive("claims-ledger", LedgerDirective)
     app.connect("env-updated", load_records)

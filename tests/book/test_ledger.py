@@ -100,6 +100,12 @@ def test_the_ledger_says_what_waits_and_what_is_not_the_common_origin() -> None:
     assert kvedu_verdicts.waiting(found, {"book/08-x", "book/10-x"}).endswith("In chapter 10, which is written, 1 still waits for a cell.")
 
 
+def test_a_short_verdict_leaves_the_condition_to_the_box() -> None:
+    when = judge("A1.1a", "when", measured="7", condition="x < 4", row=ROW).record()
+    assert kvedu_verdicts.short(Recorded("book/01", when)) == "holds under a condition"
+    assert kvedu_verdicts.short(Recorded("book/01", when | {"holds": False})) == "does not hold"
+
+
 def test_without_a_notebook_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     verdict("A1.1a", True, measured="ratio 7", row=ROW)
     assert capsys.readouterr().out.startswith("A1.1a holds: ratio 7.")

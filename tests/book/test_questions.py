@@ -14,7 +14,9 @@ from kvedu.viz.node import find_node
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 sys.path.insert(0, str(BOOK / "_ext"))
-from kvedu_questions import load, page_html  # noqa: E402
+from kvedu_questions import elsewhere, load, page_html  # noqa: E402
+
+from kvedu.book.exam import read_items  # noqa: E402
 
 FILES = sorted((BOOK / "questions").glob("*.py"))
 
@@ -32,6 +34,12 @@ def test_a_chapters_questions(file: Path) -> None:
             assert question.near(question.by_hand), f"{question.ask}: {question.answer} by kvedu, {question.by_hand} by hand"
     asked = list(BOOK.glob(f"{file.stem}-*.md"))
     assert asked and f"{{questions}} questions/{file.name}" in asked[0].read_text("utf-8")
+
+
+def test_a_question_asked_elsewhere_names_the_chapter_that_it_is_of() -> None:
+    """An exam says a question's own chapter where it has one, else that of its page."""
+    items = [item for item in read_items(BOOK / "questions") if item.chapter == 6]
+    assert [question.chapter for question in elsewhere(items)] == [question.chapter or 6 for question in load(BOOK / "questions" / "06.py")]
 
 
 def test_orders_are_computed_where_they_are_numbers() -> None:
