@@ -62,9 +62,9 @@ QUESTIONS = [
         slips={8: "Guesses far back are seldom reached, and cost as much as the first.", 1: "The second one is reached in 60% of the rounds; it still pays."},
     ),
     Choice(
-        "Speculation makes one user's answers twice as fast. With 64 users on the same GPU it makes them slower. Why?",
+        "On a processor with two cores speculation makes one user's answers twice as fast. With 16 users on the same machine it makes them slower. Why?",
         [
-            Option("A pass of 64 sequences has no arithmetic to spare: five times as many rows take nearly five times as long.", "Guesses are free as long as a pass waits for memory. A full batch waits for arithmetic, and rejected guesses are arithmetic thrown away.", True),
+            Option("A pass of 16 sequences has no arithmetic to spare: five times as many rows take nearly five times as long.", "Guesses are free as long as a pass waits for memory. A full batch waits for arithmetic, and rejected guesses are arithmetic thrown away.", True),
             Option("The users' guesses get mixed up.", "Each sequence sees its own tokens only."),
             Option("Acceptance falls with the batch.", "It belongs to each text by itself; the batch does not change it."),
             Option("The weights are read for each guess.", "They are read once for a pass, whatever it brings."),

@@ -1,10 +1,11 @@
 """Exercises of chapter 10: one server, from its bytes to its seconds, and what the chapters before it taught."""
 
-from kvedu.analysis.shape import AttentionShape
 from kvedu.analysis.batching import static_steps
 from kvedu.analysis.hardware import hardware
 from kvedu.analysis.known_models import known_model
 from kvedu.analysis.memory import kv_bytes_per_token, kv_cache_bytes, max_batch
+from kvedu.analysis.shape import AttentionShape
+from kvedu.analysis.speculation import expected_tokens, speedup
 from kvedu.analysis.weights import weight_bytes
 from kvedu.book.questions import Choice, Number, Option, Order
 from kvedu.units import GiB
@@ -48,12 +49,6 @@ QUESTIONS = [
         chapter=2,
     ),
     Number(
-        "The same model, but with one KV head in each layer (MQA): how many times smaller is the cache than with 32 (MHA)?",
-        kv_bytes_per_token(AttentionShape(32, 32, 32, 128)) / kv_bytes_per_token(AttentionShape(32, 32, 1, 128)), "times", "H/K: 32 heads over 1.", by_hand=32 / 1,
-        slips={8.0: "That is against the 8 KV heads that the model has.", 4.0: "That is what its 8 KV heads save against 32."},
-        chapter=3,
-    ),
-    Number(
         f"That model serves from an L4 with {L4.memory / 1e9:.0f} GB (10⁹ bytes). A tenth stays free, the weights take {WEIGHTS / 1e9:.2f} GB in bf16. How many conversations fit if each reserves {LONGEST:,} tokens?",
         max_batch(LEFT, LLAMA, LONGEST), "conversations", "5.54 GB are left, one conversation takes 1.07 GB, and what does not fit whole does not fit.",
         by_hand=int((0.9 * 24e9 - WEIGHTS) // (131_072 * 8_192)),
@@ -64,7 +59,13 @@ QUESTIONS = [
         chapter=2,
     ),
     Number(
-        f"The same memory in pages of 16 tokens, and conversations that hold {MEAN} tokens on average. A last page is half empty in the mean: (16 - 1)/2 places. How many fit now?",
+        "Take a model of that shape, but with one KV head in each layer (MQA): how many times smaller is the cache than with 32 (MHA)?",
+        kv_bytes_per_token(AttentionShape(32, 32, 32, 128)) / kv_bytes_per_token(AttentionShape(32, 32, 1, 128)), "times", "H/K: 32 heads over 1.", by_hand=32 / 1,
+        slips={8.0: "That is against the 8 KV heads that the model has.", 4.0: "That is what its 8 KV heads save against 32."},
+        chapter=3,
+    ),
+    Number(
+        f"That L4's memory in pages of 16 tokens, and conversations that hold {MEAN} tokens on average. A last page is half empty in the mean: (16 - 1)/2 places. How many fit now?",
         int(PLACES // (MEAN + 15 / 2)), "conversations", "2,641 whole pages have 42,256 places; a conversation takes 607.5.", by_hand=int(2_641 * 16 // 607.5),
         slips={LEFT // TOKEN // MEAN: "The last page of each is not full: add 7.5 places.", 5: "Nobody reserves 8,192 tokens any more."},
         chapter=4,
@@ -76,10 +77,22 @@ QUESTIONS = [
         chapter=5,
     ),
     Number(
+        "A draft guesses three tokens a round, and each guess is kept with probability 0.8 wherever it stands. Drafting and the wider pass make a round cost 1.4 plain steps. How many times as fast as plain decoding is that?",
+        speedup(expected_tokens([0.8] * 3), 0.4), "times", "τ = 1 + 0.8 + 0.64 + 0.512 = 2.952 tokens a round, over 1.4.", by_hand=2.952 / 1.4, tolerance=0.01,
+        slips={2.952: "That is tokens a round. A round costs more than a step.", (1 + 3 * 0.8) / 1.4: "A guess behind a rejected one is of no use: 0.8, 0.8², 0.8³.", 1.952 / 1.4: "The target's own token comes in every round too."},
+        chapter=6,
+    ),
+    Number(
         "A static batch of four needs 4, 2, 10 and 3 tokens. How many of its slots give no token, over all steps?",
         WASTED, "slots", "It runs 10 steps: 6, 8, 0 and 7 slots are wasted.", by_hand=6 + 8 + 0 + 7,
         slips={40.0: "So many slots there are in all.", 19.0: "So many give a token."},
         chapter=7,
+    ),
+    Number(
+        f"Conversations spend 12 s in the server with the L4, and it has room for {int(PLACES // (MEAN + 15 / 2))}. Which rate can it take at most, if the room is the limit?",
+        int(PLACES // (MEAN + 15 / 2)) / 12, "requests per second", "Little's law, L = λ · W, read the other way round: 69 inside, 12 s each.", by_hand=69 / 12, tolerance=0.01,
+        slips={69.0 * 12: "Rate times stay gives the number inside. Divide.", 12 / 69: "That is the time between two arrivals."},
+        chapter=8,
     ),
     Order(
         "One request, from its arrival to its end. In which order does this happen?",
@@ -88,11 +101,5 @@ QUESTIONS = [
             "The rest of the prompt is computed, and the first token sampled.", "Each step appends one token, with a new page now and then.", "Its pages go back, or stay for whoever starts alike.",
         ],
         "Chapter 7, chapter 5, chapter 4, chapter 1, and chapter 4 again.",
-    ),
-    Number(
-        f"Conversations spend 12 s in that server, and it has room for {int(PLACES // (MEAN + 15 / 2))}. Which rate can it take at most, if the room is the limit?",
-        int(PLACES // (MEAN + 15 / 2)) / 12, "requests per second", "Little's law, L = λ · W, read the other way round: 69 inside, 12 s each.", by_hand=69 / 12, tolerance=0.01,
-        slips={69.0 * 12: "Rate times stay gives the number inside. Divide.", 12 / 69: "That is the time between two arrivals."},
-        chapter=8,
     ),
 ]  # fmt: skip
