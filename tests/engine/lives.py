@@ -8,6 +8,17 @@ from kvedu.model.sampling import Sampling
 from tiny import random_ids
 
 
+def settings(seed):
+    """Kinds of settings: all that a token may be chosen by, and what may be reported of it."""
+    return [
+        Sampling(),
+        Sampling(temperature=1.0, seed=seed),
+        Sampling(temperature=1.5, top_k=5, top_p=0.9, seed=seed),
+        Sampling(temperature=0.7, min_p=0.1, repetition_penalty=1.3, seed=seed, logprobs=2, tempered_logprobs=True),
+        Sampling(repetition_penalty=0.8, logprobs=0),
+    ]
+
+
 def live(seed, model, engine, max_requests=10, turns=60):
     """Random requests, aborts and steps; the requests with their settings, and which were aborted."""
     rng = random.Random(seed)
@@ -19,7 +30,7 @@ def live(seed, model, engine, max_requests=10, turns=60):
             wants = dict(
                 max_new_tokens=rng.randint(1, 8),
                 n=rng.choice([1, 1, 1, 2, 3]),
-                sampling=rng.choice([Sampling(), Sampling(temperature=1.0, seed=rng.randint(0, 9))]),
+                sampling=rng.choice(settings(rng.randint(0, 9))),
             )
             asked[engine.add(prompt, priority=rng.randint(0, 2), **wants)] = (prompt, wants)
         elif action < 0.3 and asked:
@@ -41,4 +52,6 @@ def judge(model, engine, asked, aborted):
                 assert got.token_ids == alone.token_ids[: len(got.token_ids)]
             else:
                 assert (got.token_ids, got.finish_reason) == (alone.token_ids, alone.finish_reason)
+                for a, b in zip(got.logprobs or (), alone.logprobs or (), strict=True):
+                    assert a.token_id == b.token_id and abs(a.logprob - b.logprob) < 1e-3
         assert number in aborted or len(engine.results(number)) == wants["n"]

@@ -68,7 +68,7 @@ def test_the_step_that_is_measured_is_the_largest(monkeypatch):
         return hidden(self, ids_N, view)
 
     monkeypatch.setattr(Transformer, "hidden", watched)
-    monkeypatch.setattr(memory, "draw_rows", lambda samplers, logits: seen.update(rows=logits.shape[0]) or draw(samplers, logits))
+    monkeypatch.setattr(memory, "draw_rows", lambda draws, logits: seen.update(rows=logits.shape[0]) or draw(draws, logits))
     memory.largest_step(model, sequences=5, tokens=33, page_size=4)
     assert seen == {"tokens": 33, "sequences": 5, "pages": 10, "dtype": torch.float32, "rows": 5}
 

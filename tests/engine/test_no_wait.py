@@ -21,8 +21,8 @@ from kvedu.caches.kv_format import KVFormat
 from kvedu.caches.prefix_hash import HashReuse
 from kvedu.engine.engine import Engine
 from kvedu.engine.graphs import Again, DecodeGraphs
-from kvedu.model.sampling import Sampling
 from kvedu.model.transformer import Transformer
+from lives import settings
 from tiny import random_ids, tiny_config
 
 pytestmark = pytest.mark.skipif(launch.missing() is not None, reason="the kernels of a GPU are planned here, and Triton does not exist on this system")
@@ -96,14 +96,14 @@ def gpu(monkeypatch):
         return kept[-1]
 
     class Ids:
-        """The only thing that comes back."""
+        """The only thing that comes back, and what is reported of them."""
 
         def __init__(self, x):
-            assert x.device == META and x.dtype == torch.int64 and x.dim() == 1
-            self.n = len(x)
+            assert x.device == META and x.dim() == 1
+            self.n, self.report = len(x), x.dtype == torch.float64
 
         def read(self):
-            return [random.randint(5, 90) for _ in range(self.n)]
+            return [random.random() if self.report else random.randint(5, 90) for _ in range(self.n)]
 
     monkeypatch.setattr(launch, "runs_on", lambda device: True)
     monkeypatch.setattr(launch, "interpreted", lambda: False)
@@ -123,10 +123,9 @@ def engine_on(gpu, **settings):
 
 
 def serve(engine):
-    """Prompts longer than a step, a fork on a shared page, draws, a shared prefix, ends in mid-batch."""
-    for i in range(6):
-        engine.add(random_ids(20, seed=0) + random_ids(3 + i, seed=i), max_new_tokens=3 + i, ignore_eos=True, n=1 + (i == 2),
-                   sampling=Sampling(temperature=i % 2, seed=i))  # fmt: skip
+    """Prompts longer than a step, a fork on a shared page, draws of every kind, a shared prefix, ends in mid-batch."""
+    for i, sampling in enumerate([*settings(1), *settings(2)]):
+        engine.add(random_ids(20, seed=0) + random_ids(3 + i, seed=i), max_new_tokens=3 + i, ignore_eos=True, n=1 + (i in (1, 2)), sampling=sampling)
     while not engine.idle:
         engine.step()
 

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvedu.engine.choose as choose
+import kvedu.model.draw_rows as draw_rows
 from engines import REUSE, assert_accounts, assert_all_came_back, engine_of, page_bytes, run_out, solo
 from kvedu.caches.prefix_hash import HashReuse
 from kvedu.engine.executor import Executor
@@ -14,7 +15,7 @@ from kvedu.engine.trace import Ended, Preempted, Stepped
 from kvedu.model.sampling import Sampling
 from kvedu.speculative.ngram import NGram
 from scripted import Scripted, pieces_tokenizer
-from lives import judge, live
+from lives import judge, live, settings as settings_of
 from test_any_life import ORDERS
 from tiny import random_ids, tiny_config, tiny_model
 
@@ -105,16 +106,30 @@ def test_a_step_is_asked_for_before_the_last_one_is_read(order):
     assert "".join(what[0] for what in order) == "a" + "ar" * 4 + "r"
 
 
-@pytest.mark.parametrize(
-    "want", [{"sampling": Sampling(temperature=1.0, top_p=0.9)}, {"sampling": Sampling(logprobs=0)}, {"speculate": NGram()}]
-)
-def test_who_must_be_looked_at_is_waited_for(order, want):
+def test_guesses_are_waited_for(order):
+    """The host verifies them before it plans on."""
     model = tiny_model(tiny_config(L=1))
     engine = engine_of(model, overlap=True)
-    engine.add([5, 6, 5, 6], max_new_tokens=4, **want)
+    engine.add([5, 6, 5, 6], max_new_tokens=4, speculate=NGram())
     engine.add([7, 8], max_new_tokens=4)
     run_out(engine)
     assert "".join(what[0] for what in order[:-1]).startswith("arar")
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_filters_penalties_and_reports_do_not_wait(order, monkeypatch, there):
+    """Their tokens are drawn where the logits are: a penalty counts the token in flight too, and the outputs are those of ``generate``."""
+    if there:  # as a GPU draws them
+        monkeypatch.setattr(draw_rows, "_one_by_one", draw_rows._ranked)
+    model = tiny_model(tiny_config(L=1), scale=0.15)
+    engine = engine_of(model, overlap=True, max_running=30, token_budget=200)
+    wants = [{"sampling": one, "n": n} for seed in range(4) for one in settings_of(seed) for n in (1, 1 + seed % 2)]
+    prompts = [random_ids(4, seed=i) for i in range(len(wants))]
+    numbers = [engine.add(prompt, max_new_tokens=9, **want) for prompt, want in zip(prompts, wants)]
+    run_out(engine)
+    said = [what[0] for what in order]
+    assert "".join(said).startswith("aar") and all(said[i - 1 : i + 1] != ["r", "r"] for i, what in enumerate(said[:-40]) if what == "a")
+    judge(model, engine, {number: (prompt, {"max_new_tokens": 9} | want) for number, prompt, want in zip(numbers, prompts, wants)}, set())
 
 
 def test_the_surplus_token_is_nobodys():

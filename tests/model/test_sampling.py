@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvedu.errors import RequestError
-from kvedu.model.sampling import Sampler, Sampling, choose_batch, distribution, draw_rows, token_logprob
+from kvedu.model.sampling import Sampler, Sampling, choose_batch, distribution, token_logprob
 
 
 def logits(*values):
@@ -163,22 +163,13 @@ def test_settings_out_of_range_are_refused(bad):
 
 def test_broken_logits_are_an_error_for_their_row_only():
     rows = torch.tensor([[math.nan, 0.0], [0.0, 1.0]])
-    with pytest.raises(RequestError, match="largest logit is nan"):
+    with pytest.raises(RequestError, match="largest logit is not finite"):
         choose_batch([Sampler(Sampling())] * 2, rows, [(), ()])
-    with pytest.raises(RequestError, match="nan"):
+    with pytest.raises(RequestError, match="not finite"):
         distribution(rows[0], Sampling(temperature=1.0))
 
 
-def test_rows_drawn_together_are_drawn_apart():
-    """C061, C062: without a look at the logits each row gets what ``choose`` draws for it alone, at any temperature, ties and all."""
-    rows = torch.randn(40, 500, generator=torch.Generator().manual_seed(0))
-    rows[3] = 0.0
-    settings = [Sampling(temperature=[0.2, 1.0, 3.0, 1e-5][i % 4], seed=i) for i in range(40)]
-    for _ in range(3):
-        together = [Sampler(one) for one in settings]
-        alone = [Sampler(one) for one in settings]
-        for _ in range(4):  # the streams advance alike
-            assert draw_rows(together, rows).tolist() == [sampler.choose(row) for sampler, row in zip(alone, rows)]
+def test_what_is_unfiltered():
     kinds = [Sampling(), Sampling(temperature=1.0), Sampling(temperature=1.0, top_k=-1), Sampling(top_k=4, top_p=0.1)]
     assert all(one.unfiltered for one in kinds)
     filtered = [Sampling(temperature=1.0, **one) for one in ({"top_k": 4}, {"top_p": 0.9}, {"min_p": 0.1}, {"repetition_penalty": 1.1})]

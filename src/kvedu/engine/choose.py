@@ -11,7 +11,8 @@ from kvedu.engine.plan import Work
 from kvedu.engine.sequence import Sequence
 from kvedu.errors import RequestError
 from kvedu.kernels.transfer import Coming, put
-from kvedu.model.sampling import draw_rows
+from kvedu.model.draw_rows import Draw, draw_rows, report_row
+from kvedu.model.sampling import BROKEN, TokenLogprob, reported
 from kvedu.speculative.verify import Target, Verdict, exact, greedy
 
 
@@ -23,39 +24,52 @@ class Turn(NamedTuple):
     row: int
 
 
-def plain(sequence: Sequence) -> bool:
-    """Whether its next token needs no look at its logits on the host: no filter, no penalty, no report, no guesses, no scores."""
-    sampling = sequence.run.request.sampling
-    return sampling.unfiltered and sampling.logprobs is None and sequence.guesses is None and not sequence.unscored
-
-
 class Picks:
     """What can be chosen where the logits are: the tokens stay there as inputs of the next step, and are on their way to the host.
 
-    ``tokens``, int64: the most likely token of each of the step's R rows, then one for each turn that draws without filter.
-    -1 where the largest logit is not finite.
+    ``tokens``, int64: the most likely token of each of the step's R rows, then one for each turn that draws or has a penalty.
+    -1 where the largest logit is not finite. ``before``: the tokens of a step in flight that this one continues.
     """
 
-    def __init__(self, turns: Seq[Turn], logits_RV: Tensor) -> None:
+    def __init__(self, turns: Seq[Turn], logits_RV: Tensor, before: Picks | None = None) -> None:
         tops, tokens = logits_RV.max(dim=-1)
-        drawn = [turn for turn in turns if not turn.sequence.run.request.sampling.greedy and plain(turn.sequence)]
-        if drawn:
-            rows = put([turn.row for turn in drawn], logits_RV.device)
-            draws = draw_rows([turn.sequence.run.sampler for turn in drawn], logits_RV[rows])
-            tops, tokens = torch.cat((tops, tops[rows])), torch.cat((tokens, draws))
         self.tokens = torch.where(tops.isfinite(), tokens, -1)
         self.place = {turn.sequence: turn.row for turn in turns}
         """Where each sequence's token stands in ``tokens``."""
-        self.place |= {turn.sequence: len(logits_RV) + i for i, turn in enumerate(drawn)}
+        alone = {turn: _draw(turn.sequence, before) for turn in turns if turn.sequence.guesses is None}
+        drawn = [turn for turn, draw in alone.items() if not (draw.sampler.sampling.greedy and draw.sampler.sampling.unfiltered)]
+        if drawn:
+            rows = put([turn.row for turn in drawn], logits_RV.device)
+            self.tokens = torch.cat((self.tokens, draw_rows([alone[turn] for turn in drawn], logits_RV[rows])))
+            self.place |= {turn.sequence: len(logits_RV) + i for i, turn in enumerate(drawn)}
         self._coming = Coming(self.tokens)
+        self._reports = {
+            turn.sequence: Coming(report_row(draw, logits_RV[turn.row], self.tokens[self.place[turn.sequence]]))
+            for turn, draw in alone.items()
+            if draw.sampler.sampling.logprobs is not None
+        }
 
     def read(self) -> list[int]:
         """The tokens, once the host has them."""
         return self._coming.read()
 
+    def report(self, sequence: Sequence) -> TokenLogprob | None:
+        """What is reported of a sequence's token, where it asked for that and nobody guesses for it."""
+        coming = self._reports.get(sequence)
+        return coming and reported(coming.read())
+
+
+def _draw(sequence: Sequence, before: Picks | None) -> Draw:
+    """Its sampler; with a penalty, also its tokens so far, of which a step in flight may have the last."""
+    sampler = sequence.run.sampler
+    if sampler.sampling.repetition_penalty == 1:
+        return Draw(sampler)
+    late = before is not None and sequence in before.place
+    return Draw(sampler, tuple(sequence.ids), before.tokens[before.place[sequence]] if late else None)
+
 
 def choose_tokens(turns: Seq[Turn], logits_RV: Tensor, picks: Picks) -> list[Verdict | RequestError]:
-    """Guesses to keep, and a token, for each turn; a ``RequestError`` for one whose rows are broken. One wait for all that are ``plain``."""
+    """Guesses to keep, and a token, for each turn; a ``RequestError`` for one whose rows are broken. One wait for all for whom nobody guesses."""
     tokens = picks.read()
     return [_choose(turn, logits_RV, tokens, picks.place[turn.sequence]) for turn in turns]
 
@@ -63,15 +77,11 @@ def choose_tokens(turns: Seq[Turn], logits_RV: Tensor, picks: Picks) -> list[Ver
 def _choose(turn: Turn, logits_RV: Tensor, tokens: list[int], place: int) -> Verdict | RequestError:
     (sequence, work, row), run, tree = turn, turn.sequence.run, turn.work.tree
     sampling, rows = run.sampler.sampling, slice(row, row + 1 + len(tree))
-    if not tree and tokens[place] >= 0 and (sampling.unfiltered if sampling.greedy else plain(sequence)):
-        return Verdict((), tokens[place])
-    if plain(sequence):  # its logits may be the next step's by now
-        return RequestError("the model's largest logit is not finite: its weights or its input are broken")
+    if sequence.guesses is None:  # its logits may be the next step's by now
+        return Verdict((), tokens[place]) if tokens[place] >= 0 else RequestError(BROKEN)
     try:
         if sampling.greedy and sampling.unfiltered and min(tokens[rows]) >= 0:
             return greedy(tree, tokens[rows])
-        if sequence.guesses is not None:
-            return exact(tree, Target(logits_RV[rows], tree, run.ids, sampling), sequence.guesses.draws)
-        return Verdict((), run.sampler.choose(logits_RV[row], run.ids))
+        return exact(tree, Target(logits_RV[rows], tree, run.ids, sampling), sequence.guesses.draws)
     except RequestError as error:
         return error

@@ -13,8 +13,9 @@ from kvedu.engine.batch import Batch, batch_of
 from kvedu.engine.choose import Picks
 from kvedu.engine.graphs import DecodeGraphs
 from kvedu.engine.plan import Plan
+from kvedu.engine.sequence import Sequence
 from kvedu.kernels.transfer import put
-from kvedu.model.sampling import token_logprob
+from kvedu.model.sampling import logprob_numbers, reported
 from kvedu.model.transformer import Transformer
 
 
@@ -42,19 +43,26 @@ class Executor:
         the head sees only the rows that matter. Prompts that are to be scored are, row by row as they are computed.
         """
         batch = batch_of(plan)
+        plain = not batch.scored and all(work.sequence.guesses is None for work in plan.work)  # nothing is wanted of it but logits
         with self.cache.step(batch.counts, batch.parents or None) as view:
             ids_N = self._ids(batch, before)
-            if self.graphs is not None and self._plain(plan, batch) and self.graphs.takes(view):
+            if self.graphs is not None and plain and self.graphs.takes(view):
                 return self._rows(self.graphs.logits(ids_N, view), batch.last)
             hidden_NM = self.hidden(plan, ids_N, view)
         for sequence, rows in batch.scored.items():
-            logits_TV = self.model.logits(hidden_NM[rows.start : rows.stop])
-            for logits_V in logits_TV:
-                token = sequence.ids[len(sequence.scores)]
-                sequence.scores.append(token_logprob(logits_V, token, sequence.run.request.prompt_logprobs))
-            if len(sequence.scores) == len(sequence.run.request.prompt_ids):
-                sequence.run.prompt_logprobs = tuple(sequence.scores)
+            self._score(sequence, hidden_NM[rows.start : rows.stop])
         return self.model.logits(self._rows(hidden_NM, batch.last))
+
+    def _score(self, sequence: Sequence, hidden_TM: Tensor) -> None:
+        """Log-probabilities of a prompt's next T tokens, for which the host waits once."""
+        request, first = sequence.run.request, len(sequence.scores)
+        if len(hidden_TM):
+            tokens_T = put(sequence.ids[first : first + len(hidden_TM)], hidden_TM.device)
+            rows = zip(self.model.logits(hidden_TM), tokens_T)
+            numbers_TX = torch.stack([logprob_numbers(logits_V, token, request.prompt_logprobs) for logits_V, token in rows])
+            sequence.scores += [reported(numbers_X) for numbers_X in numbers_TX.tolist()]
+        if len(sequence.scores) == len(request.prompt_ids):
+            sequence.run.prompt_logprobs = tuple(sequence.scores)
 
     def _ids(self, batch: Batch, before: Picks | None) -> Tensor:
         """The step's token ids; those that only the device knows are taken from there."""
@@ -66,11 +74,6 @@ class Executor:
                 return tokens
             ids_N[put(list(batch.late), ids_N.device)] = tokens
         return ids_N
-
-    @staticmethod
-    def _plain(plan: Plan, batch: Batch) -> bool:
-        """Whether nothing is wanted of the step but logits."""
-        return not batch.scored and all(work.sequence.guesses is None for work in plan.work)
 
     @staticmethod
     def _rows(x_NX: Tensor, rows: list[int]) -> Tensor:

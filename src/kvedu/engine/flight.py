@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from kvedu.engine.choose import Picks, Turn, plain
+from kvedu.engine.choose import Picks, Turn
 from kvedu.engine.plan import Plan
 from kvedu.engine.sequence import State
 from kvedu.engine.trace import Share
@@ -24,8 +24,8 @@ class Flight:
 
     @property
     def may_wait(self) -> bool:
-        """Whether the next step can be asked for before this one's tokens are known: they are all chosen on the device."""
-        return all(plain(work.sequence) for work in self.plan.work)
+        """Whether the next step can be asked for before this one's tokens are known: nobody guesses, so all are chosen on the device."""
+        return all(work.sequence.guesses is None for work in self.plan.work)
 
     @property
     def due(self) -> list[Turn]:

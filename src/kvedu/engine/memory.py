@@ -12,7 +12,8 @@ from kvedu.caches.paged import PagedCache
 from kvedu.engine.pages import paged_cache_for
 from kvedu.errors import CacheFull, RequestError
 from kvedu.kernels.transfer import put
-from kvedu.model.sampling import Sampler, Sampling, draw_rows
+from kvedu.model.draw_rows import Draw, draw_rows
+from kvedu.model.sampling import Sampler, Sampling
 from kvedu.model.transformer import Transformer
 from kvedu.units import GiB
 
@@ -91,4 +92,6 @@ def largest_step(model: Transformer, sequences: int, tokens: int, page_size: int
     counts = {cache.add(): share + (i < more) for i in range(sequences)}
     with cache.step(counts) as view:
         hidden_NM = model.hidden(put([0] * tokens, model.device), view)
-        draw_rows([Sampler(Sampling(temperature=1.0, seed=0))] * sequences, model.logits(hidden_NM[view.last_rows]))
+        logits_RV = model.logits(hidden_NM[view.last_rows])
+        for sampling in (Sampling(temperature=1.0, seed=0), Sampling(temperature=1.0, top_p=0.9, seed=0)):
+            draw_rows([Draw(Sampler(sampling))] * sequences, logits_RV)

@@ -78,7 +78,7 @@ class Steps:
                 row += 1 + len(work.tree)
         for turn in turns:
             turn.sequence.launched()
-        return Flight(plan, turns, logits_RV, Picks(turns, logits_RV) if turns else None, start)
+        return Flight(plan, turns, logits_RV, Picks(turns, logits_RV, before and before.picks) if turns else None, start)
 
     def _family(self, work: Work) -> list[Sequence]:
         """The sequence; and, when its prompt is computed for the first time, forks for its other completions."""
@@ -106,6 +106,8 @@ class Steps:
                 deltas.append(end(run, "length"))
             elif isinstance(choice, RequestError):
                 deltas.append(end(run, "error"))
+            elif turn.sequence.guesses is None:
+                deltas.append(run.take(choice.token, flight.picks.report(turn.sequence)))
             else:
                 deltas += self.speculating.take(turn, choice, flight.logits_RV)
             if run.finished:

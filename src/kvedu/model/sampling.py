@@ -84,23 +84,32 @@ def distribution(logits_V: Tensor, sampling: Sampling, seen: Sequence[int] = ())
     of the most likely tokens. Tokens of equal logit are ranked by id, so that a tie never
     keeps more than ``top_k``. Raises ``RequestError`` for logits that are NaN.
     """
-    ids, probs = _candidates(_tempered(logits_V, sampling, seen), sampling)
+    ids, probs = _candidates(_checked(tempered(logits_V, sampling, seen)), sampling)
     return torch.zeros(len(logits_V), dtype=torch.float64, device=logits_V.device).index_put((ids,), probs)
 
 
-def _tempered(logits_V: Tensor, sampling: Sampling, seen: Sequence[int]) -> Tensor:
-    """Logits after repetition penalty and temperature, shifted so that the largest is 0; float64."""
+def tempered(logits_V: Tensor, sampling: Sampling, seen: Sequence[int] | Tensor = ()) -> Tensor:
+    """Logits after repetition penalty and temperature, shifted so that the largest is 0; float64. NaN where the largest is not finite.
+
+    The host waits for nothing.
+    """
     logits_V = logits_V.to(torch.float64)
     if sampling.repetition_penalty != 1 and len(seen):
-        ids = torch.tensor(sorted(set(seen)), device=logits_V.device)
+        ids = seen if isinstance(seen, Tensor) else put(list(seen), logits_V.device)
         old = logits_V[ids]
         penalized = torch.where(old > 0, old / sampling.repetition_penalty, old * sampling.repetition_penalty)
-        logits_V = logits_V.index_put((ids,), penalized)
-    top = logits_V.max()
-    if not torch.isfinite(top):
-        raise RequestError(f"the model's largest logit is {top.item()}: its weights or its input are broken")
+        logits_V = logits_V.index_put((ids,), penalized)  # an id that was seen twice is given the same number twice
     # Subtracting first keeps a tiny temperature from overflowing.
-    return (logits_V - top) / (sampling.temperature or 1.0)
+    return (logits_V - logits_V.max()) / (sampling.temperature or 1.0)
+
+
+def _checked(tempered_V: Tensor) -> Tensor:
+    if tempered_V.max() != 0:
+        raise RequestError(BROKEN)
+    return tempered_V
+
+
+BROKEN = "the model's largest logit is not finite: its weights or its input are broken"
 
 
 def _candidates(tempered_V: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
@@ -112,8 +121,9 @@ def _candidates(tempered_V: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]
         return torch.arange(V, device=tempered_V.device), probs_V
     for width in (k,) if k < V else (min(V, 256), min(V, 8192), V):
         ids, probs = _best(probs_V, width)
-        mass = probs.sum() if k < V else 1.0
-        cumulative = probs.cumsum(-1) / mass
+        cumulative = probs.cumsum(-1)
+        mass = cumulative[-1] if k < V else 1.0
+        cumulative = cumulative / mass
         if cumulative[-1] >= sampling.top_p:
             break  # of all tokens, a short list of the best already holds the nucleus
     # A token stays if the mass before it is still short of top_p; the first always does.
@@ -147,9 +157,9 @@ class Sampler:
         self._generator = torch.Generator().manual_seed((seed + copy * 0x9E3779B97F4A7C15) % 2**63)
 
     def choose(self, logits_V: Tensor, seen: Sequence[int] = ()) -> int:
-        """Draw the next token. One uniform number is used per token, whatever the settings."""
-        ids, probs = _candidates(_tempered(logits_V, self.sampling, seen), self.sampling)
-        if len(ids) == 1:
+        """Draw the next token. One uniform number is used per token, whatever the filters leave; none if greedy."""
+        ids, probs = _candidates(_checked(tempered(logits_V, self.sampling, seen)), self.sampling)
+        if self.sampling.greedy:
             return int(ids[0])
         cumulative = probs.cumsum(-1)
         place = int(torch.searchsorted(cumulative, self.uniform() * cumulative[-1], right=True))
@@ -164,30 +174,30 @@ class Sampler:
         if self.sampling.logprobs is None:
             return None
         if self.sampling.tempered_logprobs:
-            logits_V = _tempered(logits_V, self.sampling, seen)
+            logits_V = tempered(logits_V, self.sampling, seen)
         return token_logprob(logits_V, token_id, self.sampling.logprobs)
-
-
-def draw_rows(samplers: Sequence[Sampler], logits_RV: Tensor) -> Tensor:
-    """What ``choose`` draws for each row by settings that are ``unfiltered``, int64 ``[R]`` where the logits are.
-
-    The host does not wait to learn it. Rows are drawn apart, whatever else is drawn; one whose largest logit is not finite gets any token.
-    """
-    device = logits_RV.device
-    heat = put([sampler.sampling.temperature for sampler in samplers], device, torch.float64)
-    u = put([sampler.uniform() for sampler in samplers], device, torch.float64)
-    logits_RV = logits_RV.to(torch.float64)
-    tempered_RV = (logits_RV - logits_RV.max(dim=-1, keepdim=True).values) / heat[:, None]
-    cumulative_RV = torch.softmax(tempered_RV, dim=-1).cumsum(-1)
-    places = torch.searchsorted(cumulative_RV, u[:, None] * cumulative_RV[:, -1:], right=True)[:, 0]
-    return places.clamp(max=logits_RV.shape[1] - 1)
 
 
 def token_logprob(logits_V: Tensor, token_id: int, top: int) -> TokenLogprob:
     """Log-softmax of one row at a token and at the ``top`` most likely ones (which may include it)."""
+    return reported(logprob_numbers(logits_V, put(token_id, logits_V.device), top).tolist())
+
+
+def logprob_numbers(logits_V: Tensor, token: Tensor, top: int) -> Tensor:
+    """The same in numbers that may still be on their way: float64 ``[2 + 2 top]``, to be read by ``reported``.
+
+    The token (int64 ``[]``), its log-probability, the most likely ids, and theirs.
+    """
     logprobs_V = torch.log_softmax(logits_V.to(torch.float64), dim=-1)
     values, ids = torch.topk(logprobs_V, min(top, len(logprobs_V)))
-    return TokenLogprob(token_id, float(logprobs_V[token_id]), tuple(zip(ids.tolist(), values.tolist())))
+    return torch.cat((token[None].to(torch.float64), logprobs_V.gather(-1, token[None]), ids.to(torch.float64), values))
+
+
+def reported(numbers: Sequence[float]) -> TokenLogprob:
+    """The report that ``logprob_numbers`` began."""
+    token, logprob, *top = numbers
+    half = len(top) // 2
+    return TokenLogprob(int(token), logprob, tuple(zip(map(int, top[:half]), top[half:])))
 
 
 def choose_batch(samplers: Sequence[Sampler], logits_BV: Tensor, seen: Sequence[Sequence[int]]) -> list[int]:
