@@ -22,6 +22,7 @@ from kvedu.engine.plan import Plan, Work
 from kvedu.engine.sequence import Sequence
 from kvedu.engine.trace import Verified
 from kvedu.model.completion import Delta
+from kvedu.model.fused_decode import hidden_over_pages
 from kvedu.model.transformer import Transformer
 from kvedu.speculative.proposer import Ask
 from kvedu.speculative.rounds import Round
@@ -102,7 +103,7 @@ class Speculating:
         taps = sorted({tap for work in plan.work if work.sequence.guesses for tap in work.sequence.guesses.drafting.taps})
         self._first.clear()
         if not taps:
-            return self.model.hidden(ids_N, view)
+            return hidden_over_pages(self.model, ids_N, view)
         hidden_NM, features_NE = self.model.tapped(ids_N, view, taps)
         self._features = dict(zip(taps, features_NE.chunk(len(taps), dim=-1)))
         first = 0
@@ -126,17 +127,12 @@ class Speculating:
     def take(self, turn: Turn, verdict: Verdict, logits_RV: Tensor) -> list[Delta]:
         """Add a verdict's tokens to the text, up to where it ends, and bring the cache in step."""
         run, deltas = turn.sequence.run, []
-        reported = run.request.sampling.logprobs is not None
-        if turn.sequence.guesses is None and not reported:
-            return [run.take(verdict.token, None)]
         tokens = [*(turn.work.tree.tokens[node] for node in verdict.path), verdict.token]
         for token, after in zip(tokens, [-1, *verdict.path]):
-            report = run.sampler.logprob(token, logits_RV[turn.row + 1 + after], run.ids) if reported else None
-            deltas.append(run.take(token, report))
+            deltas.append(run.take(token, run.sampler.logprob(token, logits_RV[turn.row + 1 + after], run.ids)))
             if run.finished:
                 break
-        if turn.sequence.guesses is not None:
-            self._settle(turn, verdict, logits_RV, len(deltas))
+        self._settle(turn, verdict, logits_RV, len(deltas))
         return deltas
 
     @torch.inference_mode()

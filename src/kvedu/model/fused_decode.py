@@ -1,8 +1,7 @@
-"""A decode step of a Llama over pages with everything between two matrix products in one kernel: nine launches a layer.
+"""A step of a Llama over pages with everything between two matrix products in one kernel: nine launches a layer.
 
-``Transformer`` leaves the operations apart, so that any cache can stand between them. Here the cache is pages, each row
-brings one token, and what meets in memory there meets in registers here: residual and norm, rotation and write,
-the two halves of the MLP's gate.
+``Transformer`` leaves the operations apart, so that any cache can stand between them. Here the cache is pages, and
+what meets in memory there meets in registers here: residual and norm, rotation and write, the two halves of the MLP's gate.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from kvedu.caches.contract import View
+from kvedu.caches.paged import PagedCache, PagedView
 from kvedu.errors import ConfigError
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference, takes
 from kvedu.kernels.rmsnorm import add_rmsnorm, rmsnorm
@@ -33,30 +34,52 @@ def fused_decode(
     Cost: ``analysis.flops``; a layer is nine launches where the kernels run, attention's splits make ten, norms of queries and keys
     a few more.
     """
-    config = model.config
-    _check(model)
-    cos, sin = cos_sin(config.rope, positions_B, torch.float32)
-    x_BM, added_BM = model.embed(ids_B), None
-    for block, k_PCKD, v_PCKD in zip(model.layers, k_LPCKD, v_LPCKD):
-        h_BM, x_BM = _into(x_BM, added_BM, block.attn_norm)
-        qkv_BHD = linear(h_BM, block.attn.qkv.weight).view(-1, config.H + 2 * config.K, config.D)
-        q_BHD, k_BKD, v_BKD = qkv_BHD.split((config.H, config.K, config.K), dim=1)
-        if config.qk_norm:
-            q_BHD, k_BKD = block.attn.q_norm(q_BHD), block.attn.k_norm(k_BKD)
-        q_BHD = rope_write(q_BHD, k_BKD, v_BKD, cos, sin, k_PCKD, v_PCKD, slots_B)
-        attend = paged_attention if takes(q_BHD, k_PCKD) else paged_attention_reference
-        added_BM = linear(attend(q_BHD, k_PCKD, v_PCKD, layout).flatten(1), block.attn.out.weight)
-        h_BM, x_BM = _into(x_BM, added_BM, block.mlp_norm)
-        added_BM = linear(swiglu(linear(h_BM, block.mlp.gate_up.weight)), block.mlp.down.weight)
-    h_BM, _ = _into(x_BM, added_BM, model.norm)
+    h_BM, _ = _into(*fused_blocks(model, k_LPCKD, v_LPCKD, ids_B, positions_B, slots_B, layout), model.norm)
     return linear(h_BM, model.head.weight)
 
 
-def _into(x_BM: Tensor, added_BM: Tensor | None, norm: torch.nn.Module) -> tuple[Tensor, Tensor]:
+def fused_blocks(
+    model: Transformer, k_LPCKD: Sequence[Tensor], v_LPCKD: Sequence[Tensor], ids_N: Tensor, positions_N: Tensor,
+    slots_N: Tensor, layout: PagedLayout,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """All blocks, for any step that a layout describes: the stream before the last sum, and what is to be added to it, ``[N, M]`` each."""
+    config = model.config
+    _check(model)
+    cos, sin = cos_sin(config.rope, positions_N, torch.float32)
+    x_NM, added_NM = model.embed(ids_N), None
+    for block, k_PCKD, v_PCKD in zip(model.layers, k_LPCKD, v_LPCKD):
+        h_NM, x_NM = _into(x_NM, added_NM, block.attn_norm)
+        qkv_NHD = linear(h_NM, block.attn.qkv.weight).view(-1, config.H + 2 * config.K, config.D)
+        q_NHD, k_NKD, v_NKD = qkv_NHD.split((config.H, config.K, config.K), dim=1)
+        if config.qk_norm:
+            q_NHD, k_NKD = block.attn.q_norm(q_NHD), block.attn.k_norm(k_NKD)
+        q_NHD = rope_write(q_NHD, k_NKD, v_NKD, cos, sin, k_PCKD, v_PCKD, slots_N)
+        attend = paged_attention if takes(q_NHD, k_PCKD) else paged_attention_reference
+        added_NM = linear(attend(q_NHD, k_PCKD, v_PCKD, layout).flatten(1), block.attn.out.weight)
+        h_NM, x_NM = _into(x_NM, added_NM, block.mlp_norm)
+        added_NM = linear(swiglu(linear(h_NM, block.mlp.gate_up.weight)), block.mlp.down.weight)
+    return x_NM, added_NM
+
+
+def hidden_over_pages(model: Transformer, ids_N: Tensor, view: View, *, fused: bool | None = None) -> Tensor:
+    """``model.hidden(ids_N, view)``, by ``fused_blocks`` where that can be: prompts, chunks and trees over plain pages.
+
+    ``fused`` None: on a GPU only; on a CPU packed weights are faster.
+    """
+    wanted = model.device.type != "cpu" if fused is None else fused
+    if not (wanted and type(view) is PagedView and type(view.cache) is PagedCache and view.layouts.fits and fusable(model)):
+        return model.hidden(ids_N, view)
+    cache = view.cache
+    x_NM, added_NM = fused_blocks(model, cache.k, cache.v, ids_N, view.positions, view.slot_mapping, view.layouts(None))
+    view.appended.update(range(cache.n_layers))
+    return x_NM + added_NM
+
+
+def _into(x_NM: Tensor, added_NM: Tensor | None, norm: torch.nn.Module) -> tuple[Tensor, Tensor]:
     """The stream takes in what was added, and the next product reads it normalized."""
-    if added_BM is None:
-        return rmsnorm(x_BM, norm.weight, norm.eps), x_BM
-    return add_rmsnorm(added_BM, x_BM, norm.weight, norm.eps)
+    if added_NM is None:
+        return rmsnorm(x_NM, norm.weight, norm.eps), x_NM
+    return add_rmsnorm(added_NM, x_NM, norm.weight, norm.eps)
 
 
 def fusable(model: Transformer) -> bool:
