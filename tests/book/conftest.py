@@ -16,7 +16,7 @@ def book(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "book" / "_ext", tmp_path / "book" / "_ext", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "book" / "references.bib", tmp_path / "book")
     shutil.copy(ROOT / "book" / "claims-ledger.md", tmp_path / "book")
-    write(tmp_path, "intro", "Start", JUDGE, "print('old' + 'output')", prose="It {verdict}`A1.1a`. First text.")
+    write(tmp_path, "intro", "Start", JUDGE, "print('old' + 'output')", prose="It {verdict}`A1.1a`, {claim-count}`examined` of {claim-count}`all`, -3.8% on 2026-01-02. First text.")
     contents(tmp_path, "claims-ledger")
     skip = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "src" / "kvedu", tmp_path / "library" / "kvedu", ignore=skip)

@@ -1,5 +1,6 @@
 """The build of a small book: a failure is named, fails every time and leaves no old pages; good pages are current."""
 
+import re
 from pathlib import Path
 
 from small_book import JUDGE, build, contents, no_pages, write
@@ -18,7 +19,11 @@ def test_a_good_book_is_current_and_a_broken_one_leaves_nothing(book: Path) -> N
         'href="intro.html#verdict-A1.1a"' in ledger
         and "Of 175 claims 1 hold," in ledger
         and "174 are not examined yet" in ledger
+        and "which are not written yet" in ledger
     )
+    row = re.search(r"<tr[^>]*>(?:(?!</tr>).)*A1\.1a(?:(?!</tr>).)*</tr>", ledger, re.DOTALL)
+    assert row is not None and "ratio 7.25." in row[0] and "commit" not in row[0] and ledger.count("commit abc123") == 1
+    assert "1 of 175, −3.8% on 2026\u201101\u201102." in re.sub("<[^>]*>", "", page)
 
     status, log = build(book)
     assert status == 0 and "up to date" in log
