@@ -66,11 +66,15 @@ class Strategy:
         return math.ceil(context * self.keeps)
 
     def held(self, model: ModelConfig | AttentionShape, context: int, batch: int = 1) -> int:
-        """Bytes of ``batch`` sequences' caches, wherever they lie, scales and scores included; elements have 2 bytes."""
+        """Bytes of ``batch`` sequences' caches, wherever they lie: scales and scores included.
+
+        Elements that are not coded have 2 bytes.
+        """
         shape = self.shape(shape_of(model))
         tokens = self.tokens(context)
         known = evidence_bytes(shape, tokens, 1, batch) if self.keeps < 1 else 0
-        return known + kv_cache_bytes(shape, tokens, batch, keys=self.keys, values=self.values, residual=self.residual)
+        coding = {"keys": self.keys, "values": self.values, "residual": self.residual}
+        return known + kv_cache_bytes(shape, tokens, batch, **coding)
 
 
 def int8(head: int) -> Quantized:
@@ -151,15 +155,21 @@ def _option(
     return Option(strategy, weights, batch * here, room, step, max(0, room - weights) // here)
 
 
-def choose(options: Sequence[Option], losses: Mapping[str, float], seconds: float | None = None) -> Option | None:
-    """The strategy that loses least among those that fit, need no new model and make a step within ``seconds``.
+def choose(
+    options: Sequence[Option], losses: Mapping[str, float], seconds: float | None = None
+) -> Option | None:
+    """The strategy that loses least among those that fit, are in time, and need no new model.
 
-    ``losses`` is measured: name → loss on the task that matters (a missing one counts as unknown, and is not
-    chosen). Equal losses: the one that changes less, in the order of ``strategies``. None where nothing is left.
+    ``seconds`` is the limit of a step. ``losses`` is measured: name → loss on the task that matters (a
+    missing one counts as unknown, and is not chosen). Equal losses: the one that changes less, in the
+    order of ``strategies``. None where nothing is left.
     """
     able = [
         option
         for option in options
-        if option.fits and not option.strategy.retrains and option.strategy.name in losses and (seconds is None or option.step <= seconds)
+        if option.fits
+        and not option.strategy.retrains
+        and option.strategy.name in losses
+        and (seconds is None or option.step <= seconds)
     ]
     return min(able, key=lambda option: losses[option.strategy.name], default=None)
