@@ -5,7 +5,7 @@
 Weights are random, since speed does not depend on them; EOS is ignored; seed 0 gives 133,966 output tokens. Prints
 tokens a second of the engine, its share of the bound (each step's weights and keys and values over the copy bandwidth
 measured in the same run), then, on every second request, the engine with one thing changed at a time (recordings off, overlap
-off, prefix reuse, int8 and fp8 pages, guesses); SmolLM2 itself on the frozen texts, without and with guesses; beside padded static
+off, prefix reuse, int8 and fp8 pages, guesses, tokens drawn and drawn by top-p); SmolLM2 itself on the frozen texts, without and with guesses; beside padded static
 batching of the same model and transformers' continuous batching. On a CPU give fewer and shorter requests: ``--requests 8 --longest 128 --layers 2``; recordings are then made by their double.
 """
 
@@ -34,6 +34,7 @@ from kvedu.engine.graphs import Again, DecodeGraphs
 from kvedu.engine.trace import Stepped, Trace
 from kvedu.errors import KveduError
 from kvedu.model.generate import generate
+from kvedu.model.sampling import Sampling
 from kvedu.model.transformer import Transformer
 from kvedu.speculative.ngram import NGram
 from kvedu.units import MiB
@@ -77,12 +78,12 @@ def bound_seconds(config: ModelConfig, trace: Trace, element: int, per_token: fl
     return sum(weights + per_token * sum(share.context + share.tokens for share in step.shares) for step in steps) / bandwidth
 
 
-def serve(engine: Engine, prompts: Sequence[list[int]], outputs: Sequence[int]) -> float:
+def serve(engine: Engine, prompts: Sequence[list[int]], outputs: Sequence[int], sampling: Sampling = Sampling()) -> float:
     """Seconds that the engine takes for all of them at once."""
     wait(engine.model.device)
     start = time.perf_counter()
     for prompt, tokens in zip(prompts, outputs):
-        engine.add(prompt, max_new_tokens=tokens, ignore_eos=True)
+        engine.add(prompt, max_new_tokens=tokens, ignore_eos=True, sampling=sampling)
     while not engine.idle:
         engine.step()
     wait(engine.model.device)
@@ -90,8 +91,9 @@ def serve(engine: Engine, prompts: Sequence[list[int]], outputs: Sequence[int]) 
 
 
 def run_engine(
-    model: Transformer, prompts: Sequence[list[int]], outputs: Sequence[int], bandwidth: float, memory: float, shared: bool = False, **settings: Any
-) -> dict[str, Any]:
+    model: Transformer, prompts: Sequence[list[int]], outputs: Sequence[int], bandwidth: float, memory: float, shared: bool = False,
+    sampling: Sampling = Sampling(), **settings: Any,
+) -> dict[str, Any]:  # fmt: skip
     """All requests at once through the engine, after a run with an eighth of the answers that compiles and records what there is.
 
     ``shared``: all prompts begin with the same page.
@@ -104,9 +106,9 @@ def run_engine(
         places = sum(len(p) + n + 2 * page for p, n in zip(prompts, outputs))
         settings = {"cache_bytes": places * kv_bytes_per_token(config, 4), "graphs": by_double, "overlap": True} | settings
     engine = Engine(model, trace=trace, page_size=page, max_running=256, token_budget=16_384, memory_share=memory, **settings)
-    serve(engine, prompts, [max(1, tokens // 8) for tokens in outputs])
+    serve(engine, prompts, [max(1, tokens // 8) for tokens in outputs], sampling)
     trace.events.clear()
-    seconds = serve(engine, prompts, outputs)
+    seconds = serve(engine, prompts, outputs, sampling)
     cache = engine.cache
     per_token = sum(x.nbytes for x in cache.page_tensors) / len(cache.page_tensors[0]) / page
     least = bound_seconds(config, trace, model.dtype.itemsize, per_token, bandwidth)
@@ -130,6 +132,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "int8 pages": {"kv_format": KVFormat.int8(group=128)},
     "fp8 pages": {"kv_format": KVFormat.fp8()},
     "guesses": {"speculate": NGram()},
+    "drawn": {"sampling": Sampling(temperature=0.8, seed=0)},
+    "drawn by top-p": {"sampling": Sampling(temperature=0.8, top_p=0.95, seed=0)},
 }
 """What is changed, one thing at a time."""
 
