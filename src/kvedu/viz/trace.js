@@ -70,7 +70,13 @@
       tree.push(rect(from(i), y(both), wide, y(0) - y(both), color(4), { opacity: i > at ? 0.12 : 0.4 }));
       tree.push(rect(from(i), y(step.blocks_in_use), wide, y(0) - y(step.blocks_in_use), full(step) ? bad : color(2), { opacity: i > at ? 0.25 : 1 }));
     });
-    return { tree, bottom: top + 62 };
+    let at0 = left;
+    for (const [name, fill, opacity] of [["in use", color(2), 1], ["kept for reuse", color(4), 0.4]]) {
+      if (opacity < 1 && !steps.some((step) => step.blocks_evictable)) continue;
+      tree.push(rect(at0, top + 56, 10, 10, fill, { opacity }), label(at0 + 14, top + 65, name, { "font-size": 11 }));
+      at0 += 26 + 6.2 * name.length;
+    }
+    return { tree, bottom: top + 76 };
   }
   const full = (step) => step.blocks_free + step.blocks_evictable === 0;
 
@@ -95,15 +101,18 @@
       if (remembered) tree.push(rect(x, y, size, size, color(4), { opacity: 0.25 }));
       const shared = owner && owner.requests.length > 1;
       tree.push(rect(x + 0.5, y + 0.5, size - 1, size - 1, "none", { style: `fill:none;stroke:${owner ? color(owner.requests[0]) : faint};stroke-width:${shared ? 3 : 1}`, "stroke-dasharray": remembered ? "3 2" : null }));
-      tree.push(label(x + size / 2, y + size / 2 + 4, shared && size > 26 ? `${block}×${owner.requests.length}` : String(block), { "text-anchor": "middle", "font-size": size < 22 || shared ? 9 : 11, weight: owner ? 600 : 400 }));
+      const mark = shared ? `×${owner.requests.length}` : "", beside = shared && size > 26;
+      tree.push(label(x + size / 2, y + size / 2 + (shared && !beside ? 0 : 4), beside ? `${block}${mark}` : String(block), { "text-anchor": "middle", "font-size": size < 22 || shared ? 9 : 11, weight: owner ? 600 : 400 }));
+      if (shared && !beside) tree.push(label(x + size / 2, y + size - 2, mark, { "text-anchor": "middle", "font-size": 8, weight: 600 }));
     }
     let y = y0 + Math.ceil(data.n_blocks / across) * (size + 2) + 16;
     tree.push(label(8, y, "block tables", { weight: 600 }));
-    for (const [request, copy, tokens, blocks] of table.held) {
+    const begin = tablesLeft(data, run);
+    for (const held of table.held) {
+      const [request, , , blocks] = held;
       y += 20;
-      const name = named(data, { request, id: `${request}.${copy}` });
-      tree.push(label(8, y, `${name}, ${tokens} tokens:`, { fill: color(request) }));
-      let x = 20 + 6.6 * `${name}, ${tokens} tokens:`.length;
+      tree.push(label(8, y, owned(data, held), { fill: color(request) }));
+      let x = begin;
       blocks.forEach((block) => {
         if (x + 26 > width) { x = 20; y += 20; }
         tree.push(rect(x, y - 13, 26, 17, "none", { style: `fill:none;stroke:${color(request)}` }), label(x + 13, y, String(block), { "text-anchor": "middle", "font-size": 11 }));
@@ -112,9 +121,13 @@
     }
     return { tree, bottom: y0 + tablesHigh(data, run, across, size, width) };
   }
+  const owned = (data, [request, copy, tokens]) => `${named(data, { request, id: `${request}.${copy}` })}, ${tokens} tokens:`;
+  /* All tables of a run begin at one place, behind the longest name. */
+  const tablesLeft = (data, run) => 20 + 6.6 * Math.max(0, ...run.tables.flatMap(({ held }) => held.map((one) => owned(data, one).length)));
   /* The picture keeps its height while it plays: room for the most rows that any step needs. */
   function tablesHigh(data, run, across, size, width) {
-    const rows = Math.max(...run.tables.map(({ held }) => held.reduce((n, [, , , blocks]) => n + 1 + Math.floor((blocks.length * 28 + 150) / width), 0)));
+    const within = (left) => Math.max(1, Math.floor((width - 26 - left) / 28) + 1), first = within(tablesLeft(data, run));
+    const rows = Math.max(...run.tables.map(({ held }) => held.reduce((n, [, , , blocks]) => n + 1 + Math.ceil(Math.max(0, blocks.length - first) / within(20)), 0)));
     return Math.ceil(data.n_blocks / across) * (size + 2) + 30 + rows * 20;
   }
 
@@ -131,13 +144,15 @@
       const key = state.rows === "slots"
         ? [["one color a request; pale: prefill", ink]]
         : [["prefill", color(1)], ["decode", color(0)], ["waits", ink], ...(layout(run).steps.some((s) => s.rounds.some((r) => r.guessed)) ? [["2 tokens a round, pale: rejected", ink]] : []), ...(layout(run).sequences.some((s) => s.marks.some((m) => m.kind === "Preempted")) ? [["✕ preempted", bad]] : [])];
-      let x = 8;
+      let x = 8, y = 0;
       const legend = key.map(([text, fill]) => {
+        const plain = text[0] === "✕" || text[0] === "2" || key.length === 1, wide = (plain ? 0 : 17) + 7 * text.length;
+        if (x > 8 && x + wide > width) { x = 8; y += 17; }
         const at = x;
-        x += (width < 320 ? 20 : 34) + (width < 320 ? 6 : 7) * text.length;
-        return [text[0] === "✕" || text[0] === "2" || key.length === 1 ? null : text === "waits" ? line(at, 8, at + 12, 8, ink, { "stroke-dasharray": "1 3" }) : rect(at, 3, 12, 11, fill), label(at + (text[0] === "✕" || text[0] === "2" || key.length === 1 ? 0 : 17), 13, text, { fill: text[0] === "✕" ? bad : ink })];
+        x += wide + 17;
+        return [plain ? null : text === "waits" ? line(at, y + 8, at + 12, y + 8, ink, { "stroke-dasharray": "1 3" }) : rect(at, y + 3, 12, 11, fill), label(at + (plain ? 0 : 17), y + 13, text, { fill: text[0] === "✕" ? bad : ink })];
       });
-      const chart = gantt(state, data, run, width, 28);
+      const chart = gantt(state, data, run, width, y + 28);
       const strip = poolStrip(run, data, at, chart, width, chart.bottom);
       const blocks = pool(data, run, at, width, strip.bottom + 6);
       return [blocks.bottom + 6, legend, chart.tree, strip.tree, blocks.tree];
