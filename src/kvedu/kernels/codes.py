@@ -61,15 +61,16 @@ class Coded(NamedTuple):
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
-    """Integers (signed or not) of 2, 4 or 8 bits into bytes along the last axis, the first code in the lowest bits.
+    """Integers of 2, 4 or 8 bits, signed or not, into bytes along the last axis.
 
-    ``[..., n]`` -> uint8 ``[..., ceil(n * bits / 8)]``; the last byte is filled up with zeros.
+    The first code is in the lowest bits. ``[..., n]`` -> uint8 ``[..., ceil(n * bits / 8)]``; the last byte is filled up with zeros.
     """
     per_byte = 8 // bits
     codes = (codes.to(torch.int16) & (2**bits - 1)).to(torch.uint8)
     if per_byte == 1:
         return codes
-    codes = torch.nn.functional.pad(codes, (0, -codes.shape[-1] % per_byte)).unflatten(-1, (-1, per_byte))
+    codes = torch.nn.functional.pad(codes, (0, -codes.shape[-1] % per_byte))
+    codes = codes.unflatten(-1, (-1, per_byte))
     out = codes[..., 0].clone()
     for i in range(1, per_byte):
         out |= codes[..., i] << (i * bits)
@@ -130,12 +131,17 @@ def _coded(x_TKD: Tensor, format: Format) -> Coded:
 
 
 def decode(
-    coded: Coded, format: Format, length: int, dtype: torch.dtype = torch.float32, channels_Kn: Tensor | None = None
+    coded: Coded,
+    format: Format,
+    length: int,
+    dtype: torch.dtype = torch.float32,
+    channels_Kn: Tensor | None = None,
 ) -> Tensor:
     """``[T, K, D]`` numbers in ``dtype`` of coded vectors of ``length`` D elements. Computed in fp32."""
     x_TKD = _decoded(coded, format, length)
     if format.apart:
-        x_TKD = x_TKD.scatter(2, channels_Kn.expand(len(x_TKD), -1, -1), coded.apart.to(torch.float32))
+        places = channels_Kn.expand(len(x_TKD), -1, -1)
+        x_TKD = x_TKD.scatter(2, places, coded.apart.to(torch.float32))
     return (hadamard(x_TKD) if format.rotated else x_TKD).to(dtype)
 
 

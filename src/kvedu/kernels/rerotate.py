@@ -14,13 +14,13 @@ from kvedu.rope_config import RopeConfig
 
 
 def rerotate(k_SKD: Tensor, by_S: Tensor, rope: RopeConfig, length: int = 0) -> Tensor:
-    """Keys rotated at position p, turned to p + by: what ``rotate`` would give there. ``by_S`` are integers, ``[S]``.
+    """Keys rotated at position p, turned to p + by: what ``rotate`` would give there.
 
-    A rotation by p and then by d is one by p + d. The magnitude of YaRN and LongRoPE is in the keys
-    already and is not put on again. ``length`` chooses the frequencies of ``dynamic`` and ``longrope`` and
-    must be the one that the keys were rotated with. In bf16 each call rounds once more: turn keys a few times,
-    not at every step. Cost: ``rope.cost``. Source: Xiao et al. 2023, section 3.2 (keys are cached before they
-    are turned); Su et al. 2021 for the rotation.
+    ``by_S`` are integers, ``[S]``. A rotation by p and then by d is one by p + d. The magnitude of YaRN
+    and LongRoPE is in the keys already and is not put on again. ``length`` chooses the frequencies of
+    ``dynamic`` and ``longrope`` and must be the one that the keys were rotated with. In bf16 each call
+    rounds once more: turn keys a few times, not at every step. Cost: ``rope.cost``. Source: Xiao et al.
+    2023, section 3.2 (keys are cached before they are turned); Su et al. 2021 for the rotation.
 
     Raises ``CacheError`` if there is not one step per key.
 

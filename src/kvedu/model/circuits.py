@@ -41,11 +41,12 @@ def qk_matrix(model: Transformer, layer: int, head: int, distance: int = 0) -> T
 
 
 def ov_matrix(model: Transformer, layer: int, head: int) -> Tensor:
-    """``[M, M]`` in fp32: ``x_s @ OV`` is what the head adds to the stream for a token that it looks at with weight 1.
+    """``[M, M]`` in fp32: ``x_s @ OV`` is what the head adds for a token that it looks at with weight 1.
 
-    x is the row of the stream before the layer, divided by its root mean square; the norm's weight is in the matrix. Heads of a
-    group share W_V, which is what is cached, and differ in W_O. Biases of V or the output are added apart and are
-    no part of it. Its rank is D at most. Cost: 2 M**2 D FLOPs. Source: Elhage et al. 2021.
+    x is the row of the stream before the layer, divided by its root mean square; the norm's weight is
+    in the matrix. Heads of a group share W_V, which is what is cached, and differ in W_O. Biases of V or
+    the output are added apart and are no part of it. Its rank is D at most. Cost: 2 M**2 D FLOPs.
+    Source: Elhage et al. 2021.
     """
     block, config = _block(model, layer, head), model.config
     v_MD = _reads(model, block, config.H + config.K + head // config.G)
