@@ -41,10 +41,14 @@
       const { weights, cache, room, total } = sizes(state, data);
       const gib = d3.scaleLinear([0, (Math.max(room, total) * 1.04) / 2 ** 30], [10, width - 14]).nice(4);
       const x = (bytes) => gib(bytes / 2 ** 30);
-      const part = (from, bytes, fill, name) => [
-        rect(x(from), 34, x(from + bytes) - x(from), 40, fill),
-        x(from + bytes) - x(from) > 8 * name.length ? label(x(from) + 8, 26, name, { fill }) : null,
-      ];
+      const part = (from, bytes, fill, name) => {
+        const left = x(from), right = x(from + bytes), needed = 8 * name.length;
+        const inside = right - left > needed, before = left - x(0) > 2 * needed; // a narrow part: its name ends or begins at its edge
+        return [
+          rect(left, 34, right - left, 40, fill),
+          inside ? label(left + 8, 26, name, { fill }) : bytes > 0 && from > 0 ? label(before ? right : left, 26, name, { fill, "text-anchor": before ? "end" : "start" }) : null,
+        ];
+      };
       const over = total > room;
       const limit = `${state.machine}: ${decimal(room, 0)} = ${binary(room, 1)}`;
       return [
