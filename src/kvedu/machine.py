@@ -52,9 +52,13 @@ def measure(
         flops={name: matmul_flops(name, size, device, repeats) for name in dtypes or _native_dtypes(device)},
         bandwidth=read_bandwidth(n_bytes, device, repeats),
         memory=memory_bytes(device),
-        source=f"measured: {facts['device']}, {facts['cores']} cores, {facts['threads']} threads, torch {facts['torch']}",
+        source=f"measured: {facts['device']}, {_counted(facts['cores'], 'core')}, {_counted(facts['threads'], 'thread')}, torch {facts['torch']}",
         date=facts["date"],
     )
+
+
+def _counted(number: str | int | None, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def read_bandwidth(n_bytes: int, device: str | torch.device = "cpu", repeats: int = 5) -> float:

@@ -54,6 +54,6 @@ def data(methods: Sequence[dict[str, Any]], lengths: Sequence[int], n: int, dept
             "question": "A cache may keep a quarter of a text and does not know what will be asked. In which part of the text is a fact found best?",
             "choices": ["At the beginning", "In the middle", "At the end", "It depends on the policy alone"],
             "answer": 2,
-            "because": "Every policy here keeps some of the newest tokens. What a score thinks of a code number that nobody has asked for yet is little.",
+            "because": "A policy that keeps the newest half or quarter has what stands there. Key norm and random keep a handful of the newest and find nothing; what a score thinks of a code number that nobody has asked for yet is little.",
         },
     }

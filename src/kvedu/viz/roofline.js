@@ -46,11 +46,14 @@
         line(x(ridge), y(peak), x(ridge), bottom, ink, { "stroke-dasharray": "3 4" }),
         label(x(ridge) + 5, bottom - 8, `ridge: ${ridge.toFixed(0)}`),
       ];
-      [["matrices", matrices, 1, "s"], ["attention", attention, 2, "d"], ["whole step", whole, 0, "o"]].forEach(([name, cost, i, shape]) => {
+      let after = 8; // on a narrow page the key stands in one line below the picture: beside the axis it would lie on the roof
+      [["whole step", whole, 0, "o"], ["matrices", matrices, 1, "s"], ["attention", attention, 2, "d"]].forEach(([name, cost, i, shape]) => {
         const at = x(Math.max(0.1, Math.min(10000, intensity(cost)))), up = y(attainable(intensity(cost), peak, machine.bandwidth));
         const symbol = { s: d3.symbolSquare, d: d3.symbolDiamond, o: d3.symbolCircle }[shape];
         tree.push(["path", { d: d3.symbol(symbol, shape === "o" ? 130 : 80)(), transform: `translate(${at.toFixed(1)},${up.toFixed(1)})`, style: `fill:${color(i)};stroke:var(--kv-paper, #fff)` }]);
-        tree.push(label(12 + (left - 4) + (narrow ? 0 : 8), 42 + 16 * i, `${{ s: "■", d: "◆", o: "●" }[shape]} ${name}`, { fill: color(i), weight: 600 }));
+        const text = `${{ s: "■", d: "◆", o: "●" }[shape]} ${name}`;
+        tree.push(narrow ? label(after, high + 10, text, { fill: color(i), weight: 600, "font-size": 11 }) : label(left + 16, 42 + 16 * i, text, { fill: color(i), weight: 600 }));
+        after += 6.4 * text.length + 6;
       });
       const measured = data.points.filter((p) => p.machine === state.machine);
       measured.forEach((point, i) => {
@@ -60,7 +63,7 @@
         tree.push(label(width - 26, bottom - 26 - 15 * (measured.length - 1 - i), `${i + 1}: ${point.name}`, { fill: color(4), "text-anchor": "end", "font-size": 11 }));
       });
       if (measured.length) tree.push(label(width - 26, bottom - 26 - 15 * measured.length, "✚ measured", { fill: color(4), weight: 600, "text-anchor": "end" }));
-      return [high, ...tree];
+      return [high + (narrow ? 18 : 0), ...tree];
     },
     say(state, data) {
       const { whole, machine, peak, ridge, need, seconds } = step(state, data);

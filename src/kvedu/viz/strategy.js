@@ -102,7 +102,7 @@
         bottom + 44, bars,
         narrow ? null : line(gib(room), top - 8, gib(room), bottom, ink, { "stroke-width": 2 }),
         label(gib(room), 12, `room: ${binary(room, 1)}`, { "text-anchor": gib(room) > width / 2 ? "end" : "start" }),
-        kvfig.axisX(x, bottom + 2, "weights (pale) and caches in GiB", { ticks: Math.max(3, width / 140), format: (v) => count(v) }),
+        kvfig.axisX(x, bottom + 2, "weights (gray) and caches in GiB", { ticks: Math.max(3, width / 140), format: (v) => count(v) }),
       ];
     },
     say(state, data) {
@@ -110,7 +110,7 @@
       const asked = `${plural(state.batch, "sequence")} of ${count(state.context)} tokens`;
       if (plain.weights > plain.room) return `Out of memory: the weights of ${state.model} alone exceed what ${state.machine} has to give.`;
       if (pick < 0) return `Nothing that keeps this model serves ${asked}${state.limit ? ` within ${state.limit} ms a token` : ""}: take a larger machine, or fewer or shorter sequences.`;
-      const one = all[pick], first = pick === 0 ? "Nothing needs to change" : `As trained it ${plain.fits ? "is too slow" : "does not fit"}; choose ${one.strategy.name}`;
+      const one = all[pick], first = pick === 0 ? "nothing needs to change" : `as trained it ${plain.fits ? "is too slow" : "does not fit"}; choose ${one.strategy.name}`;
       return `${asked}: ${first}. ${plural(one.most, "sequence")} would fit, a step takes at least ${(1e3 * one.step).toFixed(0)} ms, and ${(100 * one.loss).toFixed(0)} % of the recall questions are lost.`;
     },
     readout(state, data) {
