@@ -25,12 +25,12 @@ from kvedu.kernels.tiles_triton import find_rows, log_sum, online
 
 
 @triton.jit
-def load_tile(x, table, page, keys, inside, x_p, x_c, C: tl.constexpr, WIDTH: tl.constexpr, BLOCK_S: tl.constexpr,
-              PADDED: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
-    """Rows of one head at these keys, ``[BLOCK_S, PADDED]``; C = 0 means that the sequence lies in the one page given.
+def load_tile(x, table, page, keys, inside, x_p, x_c, C: tl.constexpr, WIDTH: tl.constexpr,
+              BLOCK_S: tl.constexpr, PADDED: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+    """Rows of one head at these keys, ``[BLOCK_S, PADDED]``.
 
-    Where a tile lies within one page its number is read once, else for each key. Nothing outside
-    ``inside`` or beyond WIDTH is touched.
+    C = 0: the sequence lies in the one page given. Where a tile lies within one page its number is
+    read once, else for each key. Nothing outside ``inside`` or beyond WIDTH is touched.
     """
     d = tl.arange(0, PADDED)
     if C == 0:
@@ -53,9 +53,11 @@ def load_tile(x, table, page, keys, inside, x_p, x_c, C: tl.constexpr, WIDTH: tl
 
 
 @triton.jit
-def sweep(acc, m, l, q_tile, k, v, table, page, lo, hi, last_M, position_M, family_M, old, scale, width, k_p, k_c, v_p, v_c,
-          C: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BLOCK_S: tl.constexpr, DP: tl.constexpr, DVP: tl.constexpr,
-          MASKED: tl.constexpr, WINDOW: tl.constexpr, WORDS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+def sweep(acc, m, l, q_tile, k, v, table, page, lo, hi, last_M, position_M, family_M, old,
+          scale, width, k_p, k_c, v_p, v_c,
+          C: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BLOCK_S: tl.constexpr,
+          DP: tl.constexpr, DVP: tl.constexpr, MASKED: tl.constexpr, WINDOW: tl.constexpr,
+          WORDS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """Take the keys lo .. hi - 1 into (acc, m, l). MASKED tiles may hold keys that some row must not see."""
     for start in tl.range(lo, hi, BLOCK_S):
         keys = start + tl.arange(0, BLOCK_S)
