@@ -53,7 +53,7 @@
         tree.push(["path", { d: d3.symbol(symbol, shape === "o" ? 130 : 80)(), transform: `translate(${at.toFixed(1)},${up.toFixed(1)})`, style: `fill:${color(i)};stroke:var(--kv-paper, #fff)` }]);
         const text = `${{ s: "■", d: "◆", o: "●" }[shape]} ${name}`;
         tree.push(narrow ? label(after, high + 10, text, { fill: color(i), weight: 600, "font-size": 11 }) : label(left + 16, 42 + 16 * i, text, { fill: color(i), weight: 600 }));
-        after += 6.4 * text.length + 6;
+        after += 6.9 * text.length + 8;
       });
       const measured = data.points.filter((p) => p.machine === state.machine);
       measured.forEach((point, i) => {
