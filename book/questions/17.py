@@ -49,7 +49,7 @@ QUESTIONS = [
         slips={64 * 16: "Tiles above the diagonal are not loaded.", 16 * 17 / 2: "A block of 64 rows holds 16 tokens, not 64: each has 4 heads."},
     ),
     Choice(
-        f"A kernel is written with blocks of 16 rows, because the shared memory of an old chip is small. At {N:,} tokens its traffic is {SMALL.bytes / UNTILED.bytes:.1f} times the untiled product's. Why use it at all?",
+        f"A kernel is written with blocks of 16 rows, because the shared memory of an old chip is small. With 32 query heads and 8 KV heads of 128, as in Llama-3-8B, and {N:,} tokens its traffic is {SMALL.bytes / UNTILED.bytes:.1f} times the untiled product's. Why use it at all?",
         [
             Option("It still needs no matrix of scores in memory.", f"Memory is O(n) with any block. Traffic falls with the rows: with 128 it would be {LARGE.bytes / UNTILED.bytes:.2f} times the untiled one's.", True),
             Option("It does fewer FLOPs.", "It does the same; blocks of any size skip what lies above the diagonal."),
