@@ -55,9 +55,10 @@ def token_scales(scales, zeros, at_S, inside, ZERO: tl.constexpr):
 
 
 @triton.jit
-def coded_tile(codes, scales, zeros, unit_S, head, keys, inside, code_u, code_k, scale_u, scale_k, dtype: tl.constexpr,
-               KIND: tl.constexpr, BITS: tl.constexpr, SIGNED: tl.constexpr, GROUP: tl.constexpr, STEP: tl.constexpr,
-               ZERO: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, NATIVE: tl.constexpr):  # fmt: skip
+def coded_tile(codes, scales, zeros, unit_S, head, keys, inside, code_u, code_k, scale_u, scale_k,
+               dtype: tl.constexpr, KIND: tl.constexpr, BITS: tl.constexpr, SIGNED: tl.constexpr,
+               GROUP: tl.constexpr, STEP: tl.constexpr, ZERO: tl.constexpr, D: tl.constexpr,
+               DP: tl.constexpr, NATIVE: tl.constexpr):  # fmt: skip
     """Keys or values of some tokens: (tile in ``dtype``, a scale and a zero point for each token).
 
     Where a token has one scale the tile holds bare codes; else it is whole and its scale is 1.
