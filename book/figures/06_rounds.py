@@ -42,6 +42,6 @@ def run() -> dict[str, Any]:
             "question": f"A log, prompt lookup, at most four guesses a round. How many passes of the target does it take for {tokens} tokens?",
             "choices": [f"{n} passes" for n in choices],
             "answer": choices.index(passes),
-            "because": f"{passes} passes for {tokens} tokens. Play the rounds: where does a guess fail, and what does the target put there?",
+            "because": f"Plain decoding takes {tokens}. Play the rounds: where does a guess fail, and what does the target put there?",
         },
     )  # fmt: skip

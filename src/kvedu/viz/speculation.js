@@ -98,7 +98,7 @@
       const lengths = stage === 0 ? `${round.cache[0]} tokens` : stage < 3 ? `${round.cache[0]} + ${T + 1} in this pass` : `${round.cache[0]} + ${round.cache[1] - round.cache[0]} kept, ${round.cache[0] + T + 1 - round.cache[1]} forgotten`;
       drawn.push(label(x0 - 4, strip + 32, lengths, { "font-size": 10.5 }));
       const seen = mask(round.parents), small = Math.min(11, (width - 12) / (most + 2)), y0 = strip + 58;
-      drawn.push(label(6, y0 - 8, narrow ? "who sees whom: a row's token sees the dark ones" : "who sees whom in the pass: a row's token sees the dark columns, and all of the text before", { "font-size": 10 }));
+      drawn.push(label(6, y0 - 8, narrow ? "who sees whom: a row's token sees the colored ones" : "who sees whom in the pass: a row's token sees the colored columns, and all of the text before", { "font-size": 10 }));
       seen.forEach((row, i) => row.forEach((yes, j) => drawn.push(rect(6 + j * small, y0 + i * small, small - 1, small - 1, yes ? (i === 0 || j === 0 ? color(4) : color(0)) : faint, { opacity: yes ? 0.8 : 0.6 }))));
       return [y0 + small * (most + 1) + 6, ...drawn];
     },
