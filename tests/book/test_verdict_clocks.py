@@ -24,12 +24,12 @@ MARGIN = {
     "A1.3c": "18-fold at 256 tokens, 4-fold at 4, where 1 is asked",
     "A1.3d": "counted bytes decide; the clock's 18-fold stands where 1.2 is asked",
     "A7.3b": "slots are counted; the clock only stamps the run's steps",
-    "A8.1a": "the sweep's slope, steps of 32 over steps of 16: 1.5-fold, the best of eighteen each, where 1 is asked",
+    "A8.1a": "the sweep's slope, steps of 32 over steps of 16: 1.5-fold, the best of fifteen each, where 1 is asked",
     "A8.1b": "13-fold, where 1.5 is asked",
     "A8.1d": "13-fold, where 1.5 is asked",
     "A8.2a": "what is left out is 15 % of the time to the first token, where 2 % are asked",
     "A8.2b": "the same clock on both sides",
-    "A8.2c": "2.5-fold, the best of eighteen each, where 1 is asked",
+    "A8.2c": "2.5-fold, the best of fifteen each, where 1 is asked",
     "A9.3d": "5.6-fold, best of many and in turns, where 2 is asked",
 }
 
