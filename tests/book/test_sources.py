@@ -94,10 +94,15 @@ def test_references_hold_what_the_plan_names() -> None:
         "h200",
     }
     assert sources | figures <= set(entries)
+    labels: dict[tuple[str, int, str], str] = {}
     for key, entry in entries.items():
         assert {"title", "year"} <= set(entry.fields) and entry.persons["author"], key
         assert ("url" in entry.fields) != ("eprint" in entry.fields), f"{key}: one link, the arXiv number where there is one"
         assert not re.search(r"arxiv\.org|\$", "".join(entry.fields.values())), f"{key}: arXiv as eprint, and no TeX formula"
         assert not any(entry.fields["year"] in entry.fields.get(field, "") for field in ("note", "howpublished")), f"{key}: the year twice"
+        people = entry.persons["author"]
+        label = (str(people[0]), min(len(people), 3), entry.fields["year"])  # as a citation shows it
+        assert label not in labels, f"{key} and {labels[label]}: one label for two works; write 2024a and 2024b"
+        labels[label] = key
         if arxiv := re.fullmatch(r"(\d\d)\d\d\.\d{5}", entry.fields.get("eprint", "")):
-            assert 0 <= int(entry.fields["year"]) - (2000 + int(arxiv[1])) <= 1, f"{key}: year and arXiv number disagree"
+            assert 0 <= int(entry.fields["year"][:4]) - (2000 + int(arxiv[1])) <= 1, f"{key}: year and arXiv number disagree"
