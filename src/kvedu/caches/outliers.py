@@ -18,7 +18,7 @@ from kvedu.config import ModelConfig
 
 
 def outlier_channels(k_SKD: Tensor, channels: int) -> Tensor:
-    """The ``channels`` of each head whose magnitude is largest on average: ascending indices, int64 ``[K, channels]``."""
+    """The ``channels`` of each head that are largest on average: ascending, int64 ``[K, channels]``."""
     order_KD = k_SKD.to(torch.float32).abs().mean(0).argsort(dim=-1, descending=True, stable=True)
     return order_KD[:, :channels].sort(dim=-1).values
 

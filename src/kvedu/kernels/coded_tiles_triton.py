@@ -63,7 +63,8 @@ def coded_tile(codes, scales, zeros, unit_S, head, keys, inside, code_u, code_k,
 
     Where a token has one scale the tile holds bare codes; else it is whole and its scale is 1.
     """
-    tile = code_tile(codes, unit_S * code_u + head * code_k, keys, inside, KIND, BITS, SIGNED, STEP, D, DP, NATIVE)
+    at_S = unit_S * code_u + head * code_k
+    tile = code_tile(codes, at_S, keys, inside, KIND, BITS, SIGNED, STEP, D, DP, NATIVE)
     scale_S = tl.where(inside, 1.0, 0.0)
     zero_S = scale_S * 0.0
     at_S = unit_S * scale_u + head * scale_k

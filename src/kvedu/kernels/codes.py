@@ -63,7 +63,8 @@ class Coded(NamedTuple):
 def pack(codes: Tensor, bits: int) -> Tensor:
     """Integers of 2, 4 or 8 bits, signed or not, into bytes along the last axis.
 
-    The first code is in the lowest bits. ``[..., n]`` -> uint8 ``[..., ceil(n * bits / 8)]``; the last byte is filled up with zeros.
+    The first code is in the lowest bits. ``[..., n]`` -> uint8 ``[..., ceil(n * bits / 8)]``; the last
+    byte is filled up with zeros.
     """
     per_byte = 8 // bits
     codes = (codes.to(torch.int16) & (2**bits - 1)).to(torch.uint8)

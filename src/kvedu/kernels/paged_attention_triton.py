@@ -40,7 +40,8 @@ def load_tile(x, table, page, keys, inside, x_p, x_c, C: tl.constexpr, WIDTH: tl
         at = tl.load(table + first // C).to(tl.int64) * x_p + (keys % C).to(tl.int64) * x_c
     else:
         if MASKED:
-            at = tl.load(table + keys // C, mask=inside, other=0).to(tl.int64) * x_p + (keys % C).to(tl.int64) * x_c
+            pages = tl.load(table + keys // C, mask=inside, other=0).to(tl.int64)
+            at = pages * x_p + (keys % C).to(tl.int64) * x_c
         else:
             at = tl.load(table + keys // C).to(tl.int64) * x_p + (keys % C).to(tl.int64) * x_c
     where = x + at[:, None] + d[None, :]
@@ -58,7 +59,7 @@ def sweep(acc, m, l, q_tile, k, v, table, page, lo, hi, last_M, position_M, fami
           C: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BLOCK_S: tl.constexpr,
           DP: tl.constexpr, DVP: tl.constexpr, MASKED: tl.constexpr, WINDOW: tl.constexpr,
           WORDS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """Take the keys lo .. hi - 1 into (acc, m, l). MASKED tiles may hold keys that some row must not see."""
+    """Take the keys lo .. hi - 1 into (acc, m, l). MASKED: some row must not see some of these keys."""
     for start in tl.range(lo, hi, BLOCK_S):
         keys = start + tl.arange(0, BLOCK_S)
         inside = keys < hi
