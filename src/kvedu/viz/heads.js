@@ -61,7 +61,7 @@
       const tree = sharing(H, K, width, 14);
       const x = d3.scaleLinear([0, tokenBytes(config, H)], [10, width - 10]), y = 122;
       tree.push(rect(10, y, x(tokenBytes(config, K)) - 10, 16, color(0)), rect(10, y, width - 20, 16, "none", { style: `fill:none;stroke:${ink}` }));
-      tree.push(label(10, y + 32, `cache: ${binary(tokenBytes(config, K))} a token, ${((100 * K) / H).toPrecision(3)} % of MHA`));
+      tree.push(label(10, y + 32, `cache: ${binary(tokenBytes(config, K))} a token, ${((100 * K) / H).toPrecision(3)}% of MHA`));
       const found = measuredOf(state, data);
       if (!found || !found.attention) return [y + 44, ...tree];
       const laid = maps(found, data, H, K, width, y + 58);

@@ -174,7 +174,7 @@
       return [
         ["tokens computed in this step", count(now.tokens)],
         ["tokens sampled so far", count(now.sampled)],
-        ["slots busy so far", `${(100 * (state.by === "seconds" ? now.busyTime : now.busy)).toFixed(0)} %`],
+        ["slots busy so far", `${(100 * (state.by === "seconds" ? now.busyTime : now.busy)).toFixed(0)}%`],
         ["clock", `${now.time.toFixed(2)} s`],
         ...(now.guessed ? [["guesses kept so far", `${count(now.accepted)} of ${count(now.guessed)}`], ["tokens a round so far", (now.emitted / now.rounds).toFixed(2)]] : []),
         ...(run.tables ? [["places held but empty", count(unfilled(run.tables[at], data.block_size))]] : []),

@@ -104,7 +104,7 @@
         ["time per token", ms(tpot), tpot > limit ? "bad" : "good"],
         ["tokens per second", count(state.output * throughput(s, state.running))],
         ["requests per second", throughput(s, state.running).toPrecision(3)],
-        ["of what is possible at all", `${((100 * throughput(s, state.running)) / saturation(s)).toFixed(0)} %`],
+        ["of what is possible at all", `${((100 * throughput(s, state.running)) / saturation(s)).toFixed(0)}%`],
         ["knee", plural(Math.round(knee(s)), "sequence")],
         ["fit in memory", plural(most, "sequence"), state.running > most ? "bad" : ""],
       ];
