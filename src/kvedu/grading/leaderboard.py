@@ -25,8 +25,10 @@ class Leaderboard:
     this: int
 
     def _table(self) -> list[tuple[str, ...]]:
-        numbered = [(f"{place}{' <- this run' if place == self.this else ''}", *row) for place, row in enumerate(self.rows, 1)]
-        return [("place", *self.head), *numbered[:MOST], *(numbered[self.this - 1 : self.this] if self.this > MOST else [])]
+        """The head, then the best runs; this one too where it is not among them. Nobody named a run: no column of names."""
+        first = 0 if any(row[0] for row in self.rows) else 1
+        named = [(f"{place}{' ← this run' if place == self.this else ''}", *row[first:]) for place, row in enumerate(self.rows, 1)]
+        return [("place", *self.head[first:]), *named[:MOST], *(named[self.this - 1 : self.this] if self.this > MOST else [])]
 
     def __str__(self) -> str:
         table = self._table()
@@ -36,8 +38,19 @@ class Leaderboard:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head, *rows = ["".join(f"<td>{escape(text)}</td>" for text in row) for row in self._table()]
-        return f"<table><thead><tr>{head}</tr></thead><tbody>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</tbody></table>"
+        head, *rows = self._table()
+        names = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
+        lines = ["".join(f"<td>{escape(text)}</td>" for text in row) for row in rows]
+        return f"<table><thead><tr>{names}</tr></thead><tbody>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</tbody></table>"
+
+
+def shown(value: float) -> str:
+    """A measure as the board shows it: whole numbers in full, others to three significant digits.
+
+    >>> shown(22016.0), shown(0.820513)
+    ('22,016', '0.821')
+    """
+    return f"{value:,.0f}" if value == round(value) or abs(value) >= 1000 else f"{value:.3g}"
 
 
 def leaderboard(name: str, *, label: str = "", highest: bool = False, **measures: float) -> Leaderboard:
@@ -55,8 +68,8 @@ def leaderboard(name: str, *, label: str = "", highest: bool = False, **measures
     _write(boards | {name: runs})
     sign = -1 if highest else 1
     runs.sort(key=lambda x: [sign * value for value in x["measures"].values()])
-    rows = tuple((x["label"], *(f"{value:,.6g}" for value in x["measures"].values())) for x in runs)
-    return Leaderboard(name, ("tried", *measures), rows, runs.index(run) + 1)
+    rows = tuple((x["label"], *map(shown, x["measures"].values())) for x in runs)
+    return Leaderboard(name, ("tried", *(key.replace("_", " ") for key in measures)), rows, runs.index(run) + 1)
 
 
 def runs_file() -> Path:
