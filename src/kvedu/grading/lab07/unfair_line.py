@@ -54,8 +54,8 @@ def ends_last(case: Case, seen: Any) -> str | None:
 EXERCISE = Exercise(
     title="The first shall be last",
     read="book/07-continuous-batching",
-    hint="Nothing is planted where everybody fits. Let several jobs with short prompts grow until the places run out. Who is sent back, and where does it wait?",
-    checked="on the planted server the first job, no longer than any other, ends after all others",
+    hint="Nothing shows where everybody fits. Let several jobs with short prompts grow until the places run out. Who is sent back, and where does it wait?",
+    checked="on the given server the first job, no longer than any other, ends after all others",
     cases=cases,
     observe=observe,
     rules=(fits_alone, is_alike, ends_last),

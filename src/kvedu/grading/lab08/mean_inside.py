@@ -81,7 +81,7 @@ def busy_only(trace: Trace) -> float:
 EXERCISE = Exercise(
     title="Little's law",
     read="book/08-latency-and-throughput",
-    hint="Sort the moments, +1 for an arrival and -1 for an end; add up number times time until the next moment; divide by the whole time.",
+    hint="Sort the moments, +1 for an arrival and −1 for an end; add up number times time until the next moment; divide by the whole time.",
     checked="runs with and without a line, that start at 0 or later, a single request, and recordings that stop before all have ended",
     cases=cases,
     right=averaged(),
