@@ -13,15 +13,12 @@
 # %% [markdown]
 # # Lab 2 · KV cache memory math
 #
-# You will write the formula that sizes every KV cache, hold it against caches that exist, take three wrong calculators
-# apart, and work out how many users a GPU can serve. Chapter 2 has the story; this lab needs about 45 minutes
-# (an hour with both challenges) and a CPU.
+# You will write the formula that sizes every KV cache, hold it against caches that exist, take
+# three wrong calculators apart, and work out how many users a GPU can serve. Chapter 2 has the
+# story.
 #
-# Under each exercise stands a check; it says what is wrong, not only that something is. `kvedu.progress()` shows what you
-# have done.
-#
-# The letters are the book's: **L** layers, **H** query heads, **K** KV heads, **G** = H / K queries that share a KV head,
-# **D** head size, **M** model width.
+# The letters are the book's: **L** layers, **H** query heads, **K** KV heads, **G** = H / K queries
+# that share a KV head, **D** head size, **M** model width.
 
 # %%
 import random
@@ -48,17 +45,19 @@ cache = ConcatCache(model.config, dtype=torch.float32)
 done = kvedu.generate(model, sentence, max_new_tokens=1, cache=cache, keep=True)
 
 config = model.config
-print(f"L={config.L} H={config.H} K={config.K} G={config.G} D={config.D} M={config.M}, 4 bytes per element")
-print(f"{cache.length(done.seq)} tokens ({len(sentence)} characters) hold {cache.nbytes:,} bytes of keys and values")
+letters = " ".join(f"{letter}={getattr(config, letter)}" for letter in "LHKGDM")
+print(f"{letters}, 4 bytes per element")
+n_tokens = cache.length(done.seq)
+print(f"{n_tokens} tokens ({len(sentence)} characters), {cache.nbytes:,} bytes of keys and values")
 
 # %% [markdown]
 # ## Exercise 1 · Bytes per token
 #
 # **Outcome:** a formula that meets real caches to the byte · **Difficulty:** ●○○ · **Time:** 10 min
 #
-# Write `bytes_per_token`: the bytes that *one* more token adds to the whole cache, all layers together. The config is a
-# `kvedu.ModelConfig`; it gives `L`, `H`, `K`, `D` and `M`. One function must serve MHA, GQA and MQA, and any number of
-# bytes per element.
+# Write `bytes_per_token`: the bytes that *one* more token adds to the whole cache, all layers
+# together. The config is a `kvedu.ModelConfig`; it gives `L`, `H`, `K`, `D` and `M`. One function
+# must serve MHA, GQA and MQA, and any number of bytes per element.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -69,8 +68,8 @@ print(f"{cache.length(done.seq)} tokens ({len(sentence)} characters) hold {cache
 #
 # <details><summary>Hint 2</summary>
 #
-# Four factors come from the config or the arguments, and one is the number of *things* kept per head. The model's width is
-# not among them.
+# Four factors come from the config or the arguments, and one is the number of *things* kept per
+# head. The model's width is not among them.
 #
 # </details>
 
@@ -94,17 +93,18 @@ predicted = bytes_per_token(config, 4) * cache.length(done.seq)
 print(f"{predicted:,} bytes predicted, {cache.nbytes:,} held: {predicted / cache.nbytes:.3f} of it")
 
 # %% [markdown] tags=["solution"]
-# The order of the factors does not matter, which factors they are does. `H` and `M` are not among them: the queries of past
-# tokens are never needed again, and the head size is a choice of its own (in Qwen3-4B, 32 heads of 128 make 4,096, more
-# than the width of 2,560).
+# The order of the factors does not matter, which factors they are does. `H` and `M` are not among
+# them: the queries of past tokens are never needed again, and the head size is a choice of its own
+# (in Qwen3-4B, 32 heads of 128 make 4,096, more than the width of 2,560).
 
 # %% [markdown]
 # ## Exercise 2 · Three calculators, three slips
 #
-# **Outcome:** models that show each slip, and models that hide it · **Difficulty:** ●●○ · **Time:** 15 min
+# **Outcome:** models that show each slip, and models that hide it · **Difficulty:** ●●○ ·
+# **Time:** 15 min
 #
-# Three calculators, each with one slip that has been reported in a real project. A test on the wrong model does not see
-# it.
+# Three calculators, each with one slip that has been reported in a real project. A test on the
+# wrong model does not see it.
 
 # %%
 def calculator_a(layers, width, heads, kv_heads, head_dim, tokens):
@@ -125,9 +125,10 @@ def calculator_c(layers, width, heads, kv_heads, head_dim, tokens):
 
 
 # %% [markdown]
-# For each calculator give a model *on which it is wrong*. For the first two give also a model *on which it is right by
-# luck*. A model is a dict with `layers`, `width`, `heads`, `kv_heads`, `head_dim` and `tokens`; it may be a published one
-# or your own, small enough to be built for real (the check builds it). Why can no model hide the third slip?
+# For each calculator give a model *on which it is wrong*. For the first two give also a model *on
+# which it is right by luck*. A model is a dict with `layers`, `width`, `heads`, `kv_heads`,
+# `head_dim` and `tokens`; it may be a published one or your own, small enough to be built for real
+# (the check builds it). Why can no model hide the third slip?
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -138,8 +139,8 @@ def calculator_c(layers, width, heads, kv_heads, head_dim, tokens):
 #
 # <details><summary>Hint 2</summary>
 #
-# The lab's own model hides two of the slips. Qwen3-4B shows the first, Llama-3-8B the second; `known_model("Qwen3-4B").config`
-# has their numbers. Take two layers and a few tokens.
+# The lab's own model hides two of the slips. Qwen3-4B shows the first, Llama-3-8B the second;
+# `known_model("Qwen3-4B").config` has their numbers. Take two layers and a few tokens.
 #
 # </details>
 #
@@ -179,22 +180,26 @@ for name, calculator in {"a": calculator_a, "b": calculator_b, "c": calculator_c
     shown = models_that_show()[name]
     real = 2 * shown["layers"] * shown["kv_heads"] * shown["head_dim"] * shown["tokens"] * 2
     said = calculator(**shown) * (GiB if name == "c" else 1)
-    print(f"calculator {name}: says {said:,.0f} bytes, the cache has {real:,}: {said / real:.3f} of it")
+    ratio = said / real
+    print(f"calculator {name}: says {said:,.0f} bytes, the cache has {real:,}: {ratio:.3f} of it")
 
 # %% [markdown] tags=["solution"]
-# *a* takes the head size for width / heads. It is right as long as a model keeps to that habit, and too low by 37.5 % for
-# Qwen3-4B. *b* counts the queries of a group where it should count KV heads, and is right whenever K = G, as in SmolLM2
-# with 9 = 3 × 3 heads: a test on this book's own model would never have found it. *c* is in another unit than it says.
-# The ratio of a GiB to a GB is the same for every model, so none hides it, and only someone who reads the unit sees it.
+# *a* takes the head size for width / heads. It is right as long as a model keeps to that habit, and
+# too low by 37.5 % for Qwen3-4B. *b* counts the queries of a group where it should count KV heads,
+# and is right whenever K = G, as in SmolLM2 with 9 = 3 × 3 heads: a test on this book's own model
+# would never have found it. *c* is in another unit than it says. The ratio of a GiB to a GB is the
+# same for every model, so none hides it, and only someone who reads the unit sees it.
 
 # %% [markdown]
 # ## Exercise 3 · How many users fit
 #
-# **Outcome:** the number of conversations that a GPU can hold · **Difficulty:** ●●○ · **Time:** 10 min
+# **Outcome:** the number of conversations that a GPU can hold · **Difficulty:** ●●○ ·
+# **Time:** 10 min
 #
-# Write `users_that_fit`. A GPU has `gpu_bytes` of memory. A share `reserve` of it stays free for activations and the
-# runtime. The weights take `weights` bytes. Each user's conversation may grow to `tokens` tokens, and one token takes
-# `token_bytes`. Memory is reserved up front, so a user who does not fit whole does not fit.
+# Write `users_that_fit`. A GPU has `gpu_bytes` of memory. A share `reserve` of it stays free for
+# activations and the runtime. The weights take `weights` bytes. Each user's conversation may grow
+# to `tokens` tokens, and one token takes `token_bytes`. Memory is reserved up front, so a user who
+# does not fit whole does not fit.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -223,19 +228,26 @@ kvedu.check("lab02.users_that_fit", users_that_fit)
 
 # %% tags=["measure"]
 llama = known_model("Llama-3-8B").config
+weights, token_bytes = weight_bytes(llama), kv_cache_bytes(llama, 1)
+print("users of Llama-3-8B, by tokens that each may have")
+print(" " * 13 + "".join(f"{tokens:>10,}" for tokens in (8192, 32768, 131072)))
 for name in ("L4", "A100-80GB-SXM", "H200-SXM"):
-    for tokens in (8192, 32768, 131072):
-        users = users_that_fit(hardware(name).memory, weight_bytes(llama), kv_cache_bytes(llama, 1), tokens)
-        print(f"Llama-3-8B on {name:14} {tokens:7,} tokens each: {users:3} users")
+    memory = hardware(name).memory
+    users = [
+        users_that_fit(memory, weights, token_bytes, tokens) for tokens in (8192, 32768, 131072)
+    ]
+    print(f"{name:13}" + "".join(f"{n:10}" for n in users))
 
 # %% [markdown] tags=["solution"]
-# A datasheet counts memory in GB of 10⁹ bytes. Whoever reads 80 GB as 80 GiB sells memory that is not there.
+# A datasheet counts memory in GB of 10⁹ bytes. Whoever reads 80 GB as 80 GiB sells memory that is
+# not there.
 
 # %% [markdown]
 # ## Explore · The memory calculator
 #
-# Weights in bf16, caches beside them, and a machine. `what_fits` is a plain function over the library's formulas; where this
-# notebook runs, sliders stand above its answer. Add sequences until it overflows. Which is the cheapest way back?
+# Weights in bf16, caches beside them, and a machine. `what_fits` is a plain function over the
+# library's formulas; where this notebook runs, sliders stand above its answer. Add sequences until
+# it overflows. Which is the cheapest way back?
 
 # %% tags=["nbval-ignore-output"]
 def what_fits(model_name, tokens_each, sequences, bytes_per_element, machine):
@@ -243,10 +255,12 @@ def what_fits(model_name, tokens_each, sequences, bytes_per_element, machine):
     served, memory = known_model(model_name).config, hardware(machine).memory
     weights = weight_bytes(served)
     each = kv_cache_bytes(served, tokens_each, bytes_per_element=bytes_per_element)
-    left = memory - weights - sequences * each
+    caches = sequences * each
+    left = memory - weights - caches
+    verdict = f"{binary(left)} left" if left >= 0 else f"OUT OF MEMORY by {binary(-left)}"
     return (
-        f"weights {binary(weights)}, caches {sequences} x {binary(each)} = {binary(sequences * each)}\n"
-        f"{machine} has {binary(memory)}: {f'{binary(left)} left' if left >= 0 else f'OUT OF MEMORY by {binary(-left)}'}\n"
+        f"weights {binary(weights)}, caches {sequences} x {binary(each)} = {binary(caches)}\n"
+        f"{machine} has {binary(memory)}: {verdict}\n"
         f"sequences of this length that fit: {max(0, memory - weights) // each:,}"
     )
 
@@ -264,22 +278,24 @@ explore(
 # %% [markdown]
 # ## Challenge · The whole zoo (optional)
 #
-# **Outcome:** one function that sizes the caches of all published models that the book knows · **Difficulty:** ●●● ·
-# **Time:** 15 min
+# **Outcome:** one function that sizes the caches of all published models that the book knows ·
+# **Difficulty:** ●●● · **Time:** 15 min
 #
-# `known_models()` lists published models, each with a `shape`: `n_layers`, `n_kv_heads`, `head_dim`, and
+# `known_models()` lists published models, each with a `shape`: `n_layers`, `n_kv_heads`,
+# `head_dim`, and
 #
-# - `window`: some layers keep the last `window` tokens only; `windowed_layers` says how many do (None: all, if there is a
-#   window);
-# - `latent`: in each layer a token leaves *one* vector of `latent + rope_width` elements instead of keys and values.
+# - `window`: some layers keep the last `window` tokens only; `windowed_layers` says how many do
+#   (None: all, if there is a window);
+# - `latent`: in each layer a token leaves *one* vector of `latent + rope_width` elements instead of
+#   keys and values.
 #
 # Write `cache_bytes(shape, tokens)` for one sequence in bf16.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Elements per token and layer first, with the latent as a case of its own. Then add up the layers: those with a window hold
-# `min(tokens, window)` tokens.
+# Elements per token and layer first, with the latent as a case of its own. Then add up the layers:
+# those with a window hold `min(tokens, window)` tokens.
 #
 # </details>
 
@@ -313,14 +329,16 @@ for known in sorted(known_models(), key=lambda known: cache_bytes(known.shape, 3
 # %% [markdown]
 # ## Challenge · As few GPUs as possible (optional, open target)
 #
-# **Outcome:** a plan that puts conversations of many lengths on few GPUs, and how far it is from the fewest · **Difficulty:** ●●● ·
-# **Time:** 15 min
+# **Outcome:** a plan that puts conversations of many lengths on few GPUs, and how far it is from
+# the fewest · **Difficulty:** ●●● · **Time:** 15 min
 #
-# Each conversation's cache lies on one GPU, whole. `tokens` lists how long they get, a token takes `token_bytes`, and each
-# GPU has `gpu_bytes` for caches; every conversation fits on a GPU by itself. Write `pack`: a list with one list for each GPU,
-# of the places in `tokens` (from 0) of who is there.
+# Each conversation's cache lies on one GPU, whole. `tokens` lists how long they get, a token takes
+# `token_bytes`, and each GPU has `gpu_bytes` for caches; every conversation fits on a GPU by
+# itself. Write `pack`: a list with one list for each GPU, of the places in `tokens` (from 0) of who
+# is there.
 #
-# The check wants at most 15 % more GPUs than could do. Below that it is your own record: the board under it keeps your runs.
+# The check wants at most 15 % more GPUs than could do. Below that it is your own record: the board
+# under it keeps your runs.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -356,8 +374,9 @@ def pack(tokens, token_bytes, gpu_bytes):
 kvedu.check("lab02.pack", pack)
 
 # %% [markdown]
-# Long conversations with Llama-3-8B on GPUs that have 4 GiB for caches. The sum of all tokens says how few GPUs could do, if
-# nothing ever stood empty. Name your run, and look whether the next idea beats it.
+# Long conversations with Llama-3-8B on GPUs that have 4 GiB for caches. The sum of all tokens says
+# how few GPUs could do, if nothing ever stood empty. Name your run, and look whether the next idea
+# beats it.
 
 # %% tags=["measure"]
 draw = random.Random(2)
@@ -366,9 +385,16 @@ token_bytes, gpu_bytes = kv_cache_bytes(llama, 1), 4 * GiB
 gpus = pack(tokens, token_bytes, gpu_bytes)
 least = -(-sum(tokens) * token_bytes // gpu_bytes)
 print(f"{len(gpus)} GPUs; {least} would do if nothing stood empty")
+
+# %% tags=["learner", "measure"]
 kvedu.leaderboard("lab02.pack", label="name your idea", gpus=len(gpus))
 
+# %% tags=["solution"]
+kvedu.leaderboard("lab02.pack", label="longest first, each where it fits first", gpus=len(gpus))
+
 # %% [markdown] tags=["solution"]
-# The longest first, each on the first GPU with room (first fit decreasing), never needs more than 11/9 of the fewest, plus one, and mostly
-# less. Here it can still be beaten: fill each GPU with its longest conversation and the two or three that fit best beside it. Pages do away with the puzzle *inside* a GPU: a cache in pages needs no single hole that is large enough. *Between* GPUs it stays,
-# because a cache that is cut across two of them must be read across the wire at every step.
+# The longest first, each on the first GPU with room (first fit decreasing), never needs more than
+# 11/9 of the fewest, plus one, and mostly less. Here it can still be beaten: fill each GPU with its
+# longest conversation and the one or two that fit best beside it. Pages do away with the puzzle
+# *inside* a GPU: a cache in pages needs no single hole that is large enough. *Between* GPUs it
+# stays, because a cache that is cut across two of them must be read across the wire at every step.

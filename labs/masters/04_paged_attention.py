@@ -13,12 +13,13 @@
 # %% [markdown]
 # # Lab 4 · Paged attention
 #
-# You will build a block allocator, put the real model's keys and values under it, share blocks and copy them when they are
-# written to, and find a double free that shows only when two conversations end in the wrong order. Chapter 4 has the
-# story; this lab needs about 80 minutes.
+# You will build a block allocator, put the real model's keys and values under it, share blocks and
+# copy them when they are written to, and find a double free that shows only when two conversations
+# end in the wrong order. Chapter 4 has the story.
 #
-# The letters are the book's: **C** tokens per block (a block is a page), **P** prompt tokens, **N** new tokens, **S** tokens of
-# a sequence, **K** KV heads, **D** head size, **L** layers. A *table* is a sequence's list of block ids, in order.
+# The letters are the book's: **C** tokens in a page, also called a *block*, **P** prompt tokens,
+# **N** new tokens, **S** tokens of a sequence, **K** KV heads, **D** head size, **L** layers. A
+# *table* is a sequence's list of block ids, in order.
 
 # %%
 import math
@@ -35,16 +36,19 @@ _ = torch.set_grad_enabled(False)  # nothing is trained here
 # %% [markdown]
 # ## Exercise 1 · Where a token lies
 #
-# **Outcome:** the slot mapping, the one list in which tables and tensors meet · **Difficulty:** ●○○ · **Time:** 8 min
+# **Outcome:** the slot mapping, the one list in which tables and tensors meet · **Difficulty:** ●○○
+# · **Time:** 8 min
 #
-# The memory is one row of places, C for each block: block b has the places b·C to b·C + C − 1. Token t of a
-# sequence (from 0) lies in the block that stands at index t // C of its table. Write `slot_mapping`: for the tokens
-# `start`, `start + 1`, …, `stop − 1` of a sequence, the places where their keys and values go.
+# The memory is one row of places, C for each block: block b has the places b·C to b·C + C − 1.
+# Token t of a sequence (from 0) lies in the block that stands at index t // C of its table. Write
+# `slot_mapping`: for the tokens `start`, `start + 1`, …, `stop − 1` of a sequence, the places where
+# their keys and values go.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# With C = 4 and the table [7, 2], token 5 is the second one of block 2, which begins at place 8. It lies at place 9.
+# With C = 4 and the table [7, 2], token 5 is the second one of block 2, which begins at place 8. It
+# lies at place 9.
 #
 # </details>
 
@@ -62,21 +66,22 @@ kvedu.check("lab04.slot_mapping", slot_mapping)
 # %% [markdown]
 # ## Exercise 2 · Is a new block due?
 #
-# **Outcome:** the off-by-one that chapter 4 is about, once and for all · **Difficulty:** ●●○ · **Time:** 8 min
+# **Outcome:** the off-by-one that chapter 4 is about, once and for all · **Difficulty:** ●●○ ·
+# **Time:** 8 min
 #
-# An engine keeps, for each sequence, the list of its *known* tokens: the prompt, and each sampled token as soon as it is
-# sampled. A decode step takes in one token, the one that was sampled last: its key and value are computed in the step and
-# written to the cache. Before the step, the engine asks whether that token needs a new block. All blocks so far are as few as the
-# cached tokens need.
+# An engine keeps, for each sequence, the list of its *known* tokens: the prompt, and each sampled
+# token as soon as it is sampled. A decode step takes in one token, the one that was sampled last:
+# its key and value are computed in the step and written to the cache. Before the step, the engine
+# asks whether that token needs a new block. All blocks so far are as few as the cached tokens need.
 #
-# Write `block_due(known, C)`: `known` is the length of the list at that moment, 2 or more; `True` if the step must take a
-# block. C may be any number from 1.
+# Write `block_due(known, C)`: `known` is the length of the list at that moment, 2 or more; `True`
+# if the step must take a block. C may be any number from 1.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# How many of the known tokens are cached at that moment? What is the index of the one that will be written? Try C = 4, prompt
-# of 4 tokens, first new token sampled. Then try C = 1.
+# How many of the known tokens are cached at that moment? What is the index of the one that will be
+# written? Try C = 4, prompt of 4 tokens, first new token sampled. Then try C = 1.
 #
 # </details>
 
@@ -93,31 +98,36 @@ def block_due(known, C):
 kvedu.check("lab04.block_due", block_due)
 
 # %% [markdown] tags=["solution"]
-# The list is one longer than the cache. `known % C == 1` says the same for C > 1, and never anything for C = 1: no remainder of a
-# division by 1 is 1. `known % C == 0` would be right if `known` were the number of *cached* tokens.
+# The list is one longer than the cache. `known % C == 1` says the same for C > 1, and is never true
+# for C = 1: no remainder of a division by 1 is 1. `known % C == 0` would be right if `known` were
+# the number of *cached* tokens.
 
 # %% [markdown]
 # ## Exercise 3 · A block allocator
 #
-# **Outcome:** blocks on demand, all or nothing, given back at once · **Difficulty:** ●●○ · **Time:** 20 min
+# **Outcome:** blocks on demand, all or nothing, given back at once · **Difficulty:** ●●○ ·
+# **Time:** 20 min
 #
-# `BlockAllocator(n_blocks, C)` owns block ids 0 … n_blocks − 1. `open(seq)` is written for you. Write the other two:
+# `BlockAllocator(n_blocks, C)` owns block ids 0 … n_blocks − 1. `open(seq)` is written for you.
+# Write the other two:
 #
-# - `grow(seq, tokens)`: that many tokens are about to come. Afterwards `lengths[seq]` counts them, and the table has exactly as many
-#   blocks as that length needs. If the free blocks do not suffice, raise `MemoryError` and change *nothing*.
+# - `grow(seq, tokens)`: that many tokens are about to come. Afterwards `lengths[seq]` counts them,
+#   and the table has exactly as many blocks as that length needs. If the free blocks do not
+#   suffice, raise `MemoryError` and change *nothing*.
 # - `close(seq)`: the sequence has ended. All its blocks are free again, and it is forgotten.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# A sequence of 5 tokens with C = 4 has room for 3 more in its second block. How many blocks does it need for 9 tokens, and how many has
-# it already?
+# A sequence of 5 tokens with C = 4 has room for 3 more in its second block. How many blocks does it
+# need for 9 tokens, and how many has it already?
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# Decide first, then act: compare the number of blocks that are missing with `len(self.free)` before you take any.
+# Decide first, then act: compare the number of blocks that are missing with `len(self.free)` before
+# you take any.
 #
 # </details>
 
@@ -134,7 +144,7 @@ class BlockAllocator:
         self.tables[seq], self.lengths[seq] = [], 0
 
     def grow(self, seq, tokens):
-        """Blocks for that many more tokens; MemoryError, and nothing changed, where they cannot be had."""
+        """Blocks for that many more tokens; where there are too few, MemoryError and no change."""
         ### BEGIN SOLUTION
         length = self.lengths[seq] + tokens
         missing = -(-length // self.C) - len(self.tables[seq])
@@ -157,9 +167,10 @@ class BlockAllocator:
 kvedu.check("lab04.block_allocator", BlockAllocator)
 
 # %% [markdown]
-# Now put tensors under your allocator, and the model on top. `PagedOnMine` is a cache of this library: its `_reserve` asks your
-# allocator for blocks, and `_write` and `_read` go through your slot mapping. Two conversations run in the same
-# steps, so that their blocks interleave. They must say what each says alone.
+# Now put tensors under your allocator, and the model on top. `PagedOnMine` is a cache of this
+# library: its `_reserve` asks your allocator for blocks, and `_write` and `_read` go through your
+# slot mapping. Two conversations run in the same steps, so that their blocks interleave. They must
+# say what each says alone.
 
 # %% tags=["measure"]
 class PagedOnMine(Cache):
@@ -168,7 +179,8 @@ class PagedOnMine(Cache):
     def __init__(self, config, allocator, n_blocks):
         super().__init__(config)
         self.mine = allocator
-        self.places = torch.full((config.L, 2, n_blocks * allocator.C, config.K, config.D), torch.nan)
+        n_places = n_blocks * allocator.C
+        self.places = torch.full((config.L, 2, n_places, config.K, config.D), torch.nan)
 
     def _allocate(self, seq, source):
         self.mine.open(seq)
@@ -193,7 +205,8 @@ class PagedOnMine(Cache):
 
 model = kvedu.load("smollm2-135m", dtype=torch.float32, device="cpu")
 tokenizer = model.tokenizer
-prompts = [tokenizer.chat([{"role": "user", "content": q}]) for q in ("Why is the sky blue?", "What causes tides?")]
+questions = ("Why is the sky blue?", "What causes tides?")
+prompts = [tokenizer.chat([{"role": "user", "content": question}]) for question in questions]
 mine = BlockAllocator(n_blocks=30, C=4)
 mine.open("a try"), mine.grow("a try", 5), mine.close("a try")
 cache = PagedOnMine(model.config, mine, 30)
@@ -206,32 +219,35 @@ for _ in range(10):
 for seq, prompt, ids in zip(seqs, prompts, made):
     alone = greedy_cached(model, prompt, 10, ConcatCache(model.config))
     print(f"{'equal' if ids == alone else 'NOT EQUAL'}: {tokenizer.decode(ids)!r}")
-    used = len(cache.mine.tables[seq])
-    print(f"    {cache.length(seq)} tokens in {used} blocks of 4, {used * 4 - cache.length(seq)} places empty")
+    used, length = len(cache.mine.tables[seq]), cache.length(seq)
+    print(f"    {length} tokens in {used} blocks of 4; places empty: {used * 4 - length}")
 
 # %% [markdown]
 # ## Exercise 4 · Copy on write
 #
-# **Outcome:** two sequences share a block until one of them writes · **Difficulty:** ●●○ · **Time:** 12 min
+# **Outcome:** two sequences share a block until one of them writes · **Difficulty:** ●●○ ·
+# **Time:** 12 min
 #
-# A fork shares all its blocks: the ids stand in both tables, and `users[block]` says how many tables name a block. Before a
-# sequence writes into block number `index` of its table, the block must be its own.
+# A fork shares all its blocks: the ids stand in both tables, and `users[block]` says how many
+# tables name a block. Before a sequence writes into block number `index` of its table, the block
+# must be its own.
 #
-# Write `make_own(table, index, users, free)`. If others use the block too, take a block from `free`, put it into the table in the
-# old one's place, bring `users` up to date, and return the pair `(old, new)`, so that somebody can copy the contents. If nobody else uses it,
-# there is nothing to do: return `None`. `users` is a list, one count for each block id.
+# Write `make_own(table, index, users, free)`. If others use the block too, take a block from
+# `free`, put it into the table in the old one's place, bring `users` up to date, and return the
+# pair `(old, new)`, so that somebody can copy the contents. If nobody else uses it, there is
+# nothing to do: return `None`. `users` is a list, one count for each block id.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Four things change when a block is replaced: the free list, the table, and two counts. The old block is not free now: others still
-# use it.
+# Four things change when a block is replaced: the free list, the table, and two counts. The old
+# block is not free now: others still use it.
 #
 # </details>
 
 # %% tags=["exercise"]
 def make_own(table, index, users, free):
-    """See to it that block `index` of the table has one user; (old, new) if it was replaced, else None."""
+    """Give block `index` of the table one user; (old, new) if it was replaced, else None."""
     ### BEGIN SOLUTION
     old = table[index]
     if users[old] == 1:
@@ -250,14 +266,16 @@ kvedu.check("lab04.make_own", make_own)
 # %% [markdown]
 # ## Exercise 5 · Find the double free
 #
-# **Outcome:** an audit that sees a broken pool before anybody's text is broken · **Difficulty:** ●●● · **Time:** 20 min
+# **Outcome:** an audit that sees a broken pool before anybody's text is broken · **Difficulty:**
+# ●●● · **Time:** 20 min
 #
-# `SharingAllocator` below has forks and copies on write. It has served for weeks. Then a customer reports that an answer held a
-# sentence from somebody else's conversation. Do not look for the bug yet; write what would have found it.
+# `SharingAllocator` below has forks and copies on write. It has served for weeks. Then a customer
+# reports that an answer held a sentence from somebody else's conversation. Do not look for the bug
+# yet; write what would have found it.
 
 # %%
 class SharingAllocator:
-    """Blocks that forks share; a shared block is replaced by an own one before it is written to."""
+    """Blocks that forks share; a shared one is replaced by one of the writer's own."""
 
     def __init__(self, n_blocks, C):
         self.C = C
@@ -287,7 +305,7 @@ class SharingAllocator:
             self.free.append(block)
 
     def grow(self, seq, tokens):
-        """Blocks for that many more tokens; those that will be written to are the sequence's own."""
+        """Blocks for that many more tokens; what will be written to is the sequence's own."""
         table, index = self.tables[seq], self.lengths[seq] // self.C
         if index < len(table) and self.users[table[index]] > 1:
             shared, table[index] = table[index], self.take()
@@ -305,7 +323,7 @@ class SharingAllocator:
 
 
 def story(allocator, first_to_end):
-    """A conversation of 6 tokens, a fork, both write on, both end, one of them first; yields after each act."""
+    """A conversation, a fork that writes, an end, a stranger; yields after each act."""
     acts = [
         ("a begins with 6 tokens", lambda: (allocator.open("a"), allocator.grow("a", 6))),
         ("b forks off", lambda: allocator.fork("a", "b")),
@@ -322,11 +340,15 @@ for first in "ab":
     allocator = SharingAllocator(8, 4)
     for name in story(allocator, first):
         pass
-    print(f"{first} ended first; tables:", {seq: sorted(table) for seq, table in allocator.tables.items()})
+    print(f"{first} ended first.", end="")
+    for seq, table in allocator.tables.items():
+        print(f"  {seq} has the blocks {', '.join(map(str, sorted(table)))}", end=".")
+    print()
 
 # %% [markdown]
-# **Part one.** Write `audit(tables, users, free)`. `tables` maps sequences to their lists of block ids, `users[b]` is the count of
-# block b, `free` the list of free ids. Return the ids of all blocks whose state is wrong, sorted. A block is right in two cases only:
+# **Part one.** Write `audit(tables, users, free)`. `tables` maps sequences to their lists of block
+# ids, `users[b]` is the count of block b, `free` the list of free ids. Return the ids of all blocks
+# whose state is wrong, sorted. A block is right in two cases only:
 #
 # - nobody uses it: it stands in no table, its count is 0, and it stands in `free` exactly once;
 # - it is used: it stands in as many tables as its count says, one or more, and not in `free`.
@@ -334,7 +356,8 @@ for first in "ab":
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Go through all block ids, 0 to len(users) − 1, not through what the tables name: a block that is nowhere at all is lost, and that is wrong too.
+# Go through all block ids, 0 to len(users) − 1, not through what the tables name: a block that is
+# nowhere at all is lost, and that is wrong too.
 #
 # </details>
 
@@ -363,18 +386,19 @@ kvedu.check("lab04.audit", audit)
 for first in "ab":
     allocator = SharingAllocator(8, 4)
     for name in story(allocator, first):
-        print(f"{name:24} wrong blocks: {audit(allocator.tables, allocator.users, allocator.free)}")
+        wrong = audit(allocator.tables, allocator.users, allocator.free)
+        print(f"{name:24} wrong blocks: {', '.join(map(str, wrong)) or 'none'}")
     print()
 
 # %% [markdown]
-# **Part two.** Only one of the two orders shows it. Then a block is free although a uses it, and c, a stranger, is given it: two
-# conversations write into one block. Now look for the fault, and mend it: write `close` anew. Everything else of the class is right, if
-# not pretty.
+# **Part two.** Only one of the two orders shows it. Then a block is free although `a` uses it, and
+# `c`, a stranger, is given it: two conversations write into one block. Now look for the fault, and
+# mend it: write `close` anew. Everything else of the class is right, if not pretty.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Which blocks does `inherited["b"]` name after b has written? Which of them does b still use?
+# Which blocks does `inherited["b"]` name after `b` has written? Which of them does `b` still use?
 #
 # </details>
 #
@@ -424,23 +448,28 @@ def fuzz(kind, acts=2000):
     return None
 
 
-print("as it was: first wrong after act", fuzz(SharingAllocator))
-print("mended:    first wrong after act", fuzz(MendedAllocator))
+for name, kind in (("as it was", SharingAllocator), ("mended", MendedAllocator)):
+    act = fuzz(kind)
+    print(f"{name:10} first wrong block:", "never" if act is None else f"after act {act}")
 
 # %% [markdown] tags=["solution"]
-# `inherited` remembers what was true at birth. When b's shared block was replaced, `grow` released it; `close` released it again, from the
-# memory of birth. While a is alive its count falls to 0, and the block goes to the next one who asks. If a ends first, the second release
-# meets a count of 0 and does nothing, thanks to `max(0, …)` and `not in self.free`. Those two guards look careful. They turned a crash on the first
-# day into a leak of other people's text after weeks. A count below zero is a fault to report, not a number to correct. The library's pool raises.
+# `inherited` remembers what was true at birth. When the shared block of `b` was replaced, `grow`
+# released it; `close` released it again, from the memory of birth. While `a` is alive its count
+# falls to 0, and the block goes to the next one who asks. If `a` ends first, the second release
+# meets a count of 0 and does nothing, thanks to `max(0, …)` and `not in self.free`. Those two
+# guards look careful. They turned a crash on the first day into a leak of other people's text after
+# weeks. A count below zero is a fault to report, not a number to correct. The library's pool
+# raises.
 
 # %% [markdown]
 # ## Challenge · The cheapest block size (optional)
 #
 # **Outcome:** a rule for C from lengths and prices · **Difficulty:** ●●○ · **Time:** 12 min
 #
-# A place costs `place_bytes`, used or not. An entry of a table costs `entry_bytes`. Write `best_block_size(lengths, sizes, place_bytes,
-# entry_bytes)`: of the block sizes in `sizes`, the one for which sequences of these lengths cost least, places and tables together; the
-# smaller one where two cost the same.
+# A place costs `place_bytes`, used or not. An entry of a table costs `entry_bytes`. Write
+# `best_block_size(lengths, sizes, place_bytes, entry_bytes)`: of the block sizes in `sizes`, the
+# one for which sequences of these lengths cost least, places and tables together; the smaller one
+# where two cost the same.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -465,14 +494,14 @@ def best_block_size(lengths, sizes, place_bytes, entry_bytes):
 kvedu.check("lab04.best_block_size", best_block_size)
 
 # %% tags=["measure"]
-from kvedu.analysis.memory import kv_bytes_per_token  # noqa: E402
+from kvedu.analysis.memory import kv_bytes_per_token
 
 per_token = kv_bytes_per_token(model.config)
 for entry_bytes in (4, 6_000, 1_000_000):
-    C = best_block_size([41, 303, 1201], (1, 2, 4, 8, 16, 32, 64, 128, 256), per_token, entry_bytes)
+    C = best_block_size([41, 303, 1201], [2**i for i in range(9)], per_token, entry_bytes)
     print(f"an entry of {entry_bytes:9,} bytes, a place of {per_token:,}: blocks of {C}")
 
 # %% [markdown] tags=["solution"]
-# By bytes alone a block of 1 would win: an entry of 4 bytes is nothing beside a token's keys and values. What an entry *really* costs is time: it is
-# looked up in every step, in every layer, and the memory behind it is read apart from its neighbors. Put that price in, and 16 is no
-# surprise.
+# By bytes alone a block of 1 would win: an entry of 4 bytes is nothing beside a token's keys and
+# values. What an entry *really* costs is time: it is looked up in every step, in every layer, and
+# the memory behind it is read apart from its neighbors. Put that price in, and 16 is no surprise.

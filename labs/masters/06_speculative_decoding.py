@@ -13,17 +13,19 @@
 # %% [markdown]
 # # Lab 6 · Speculative decoding
 #
-# You will write the rule that decides which guesses are kept, prove with a line of code that it changes nothing, guess by looking
-# up, and mask a tree. Yours will run under the real model and change no token. Then a draft passes every test, its text is right
-# to the last letter, and it is slower than it should be. Chapter 6 has the story; this lab needs about 80 minutes and a CPU.
+# You will write the rule that decides which guesses are kept, prove with a line of code that it
+# changes nothing, guess by looking up, and mask a tree. Yours will run under the real model and
+# change no token. Then a draft passes every test, its text is right to the last letter, and it is
+# slower than it should be. Chapter 6 has the story.
 #
-# Under each exercise stands a check; it says what is wrong, not only that something is. `kvedu.progress()` shows what you
-# have done.
-#
-# The letters are the book's: **V** vocabulary, **T** new tokens of a pass, **S** cached tokens. **p** is the target's distribution of
-# the next token, **q** the draft's, **k** how many tokens are guessed in a round.
+# The letters are the book's: **V** vocabulary, **T** new tokens of a pass, **S** cached tokens.
+# **p** is the target's distribution of the next token, **q** the draft's, **k** how many tokens are
+# guessed in a round.
 
 # %%
+import math
+import textwrap
+
 import torch
 
 import kvedu
@@ -40,19 +42,23 @@ _ = torch.set_grad_enabled(False)
 # %% [markdown]
 # ## Exercise 1 · The acceptance rule
 #
-# **Outcome:** the few lines on which all of speculation stands · **Difficulty:** ●●○ · **Time:** 15 min
+# **Outcome:** the few lines on which all of speculation stands · **Difficulty:** ●●○ ·
+# **Time:** 15 min
 #
-# A draft has drawn the token `token` from its distribution `q_V`. The target, had it been asked, would have drawn from `p_V`. Keep
-# the guess with probability $\min(1, p(x)/q(x))$: that is, if `u`, a number drawn uniformly between 0 and 1, is below p(x)/q(x).
-# If it is not kept, a correction is drawn from what p has beyond q: $\max(p - q, 0)$, scaled so that it sums to 1.
+# A draft has drawn the token `token` from its distribution `q_V`. The target, had it been asked,
+# would have drawn from `p_V`. Keep the guess with probability $\min(1, p(x)/q(x))$: that is, if
+# `u`, a number drawn uniformly between 0 and 1, is below $p(x)/q(x)$. If it is not kept, a
+# correction is drawn from what p has beyond q: $\max(p - q, 0)$, scaled so that it sums to 1.
 #
-# Write `accept(token, q_V, p_V, u)`. It returns a pair: whether the guess is kept, and the distribution from which the correction is
-# drawn, `None` where there is nothing to correct. (The drawing itself is somebody else's business.)
+# Write `accept(token, q_V, p_V, u)`. It returns a pair: whether the guess is kept, and the
+# distribution from which the correction is drawn, `None` where there is nothing to correct. (The
+# drawing itself is somebody else's business.)
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# What p has beyond q: the difference, and 0 where it is negative (`clamp`). It does not sum to 1 yet.
+# What p has beyond q: the difference, and 0 where it is negative (`clamp`). It does not sum to 1
+# yet.
 #
 # </details>
 
@@ -71,9 +77,10 @@ def accept(token, q_V, p_V, u):
 kvedu.check("lab06.accept", accept)
 
 # %% [markdown]
-# Does it work? Draw many times and count. The draft below likes what the target does not. The right column is your rule's, the others
-# are two mistakes that look reasonable. If a rule is right, the numbers differ from p by chance only, and the statistic in the last line (chi-square, with two
-# degrees of freedom) exceeds 13.8 once in a thousand times.
+# Does it work? Draw many times and count. The draft below likes what the target does not. The third
+# row is your rule's, the first two are mistakes that look reasonable, and the last is p itself. If
+# a rule is right, its row differs from p by chance only, and the statistic at the end of the row
+# (chi-square, with two degrees of freedom) exceeds 13.8 once in a thousand times.
 
 # %% tags=["measure"]
 p_V = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
@@ -105,7 +112,8 @@ def shares(rule, n=10_000):
 
 for rule in (q_forgotten, correction_from_p, accept):
     share_V, statistic = shares(rule)
-    print(f"{rule.__name__:18}", *(f"{x:.3f}" for x in share_V.tolist()), f"  statistic {statistic:8.1f}")
+    numbers = " ".join(f"{x:.3f}" for x in share_V.tolist())
+    print(f"{rule.__name__:18} {numbers}   statistic {statistic:8.1f}")
 print(f"{'p':18}", *(f"{x:.3f}" for x in p_V.tolist()))
 
 # %% [markdown]
@@ -113,15 +121,18 @@ print(f"{'p':18}", *(f"{x:.3f}" for x in p_V.tolist()))
 #
 # **Outcome:** a test of any rule that needs no chance · **Difficulty:** ●●○ · **Time:** 10 min
 #
-# Drawing ten thousand times is a weak test: an error of a thousandth passes it. The distribution of what comes out can be *computed*.
+# Drawing ten thousand times is a weak test: an error of a thousandth passes it. The distribution of
+# what comes out can be *computed*.
 #
-# Write `emitted(q_V, keep_V, rest_V)`: the probability of each token to come out, if a guess is drawn from `q_V`, guess x is kept with probability
-# `keep_V[x]`, and after a rejection the token is drawn from `rest_V` instead.
+# Write `emitted(q_V, keep_V, rest_V)`: the probability of each token to come out, if a guess is
+# drawn from `q_V`, guess x is kept with probability `keep_V[x]`, and after a rejection the token is
+# drawn from `rest_V` instead.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Token x comes out in two ways: it is guessed and kept, or *any* guess is rejected and x is the correction.
+# Token x comes out in two ways: it is guessed and kept, or *any* guess is rejected and x is the
+# correction.
 #
 # </details>
 
@@ -138,9 +149,11 @@ def emitted(q_V, keep_V, rest_V):
 kvedu.check("lab06.emitted", emitted)
 
 # %% [markdown]
-# With the right rule, guessed-and-kept is $q \min(1, p/q) = \min(p, q)$. A rejection has the probability $1 - \sum \min(p, q)$, and that is also the sum of
-# $\max(p - q, 0)$, so scaling and weight cancel. What comes out is $\min(p, q) + \max(p - q, 0) = p$, whatever q is. Your function says the same to
-# rounding, for drafts at random; and it sees a mistake that no sampling would have found.
+# With the right rule, guessed-and-kept is $q \min(1, p/q) = \min(p, q)$. A rejection has the
+# probability $1 - \sum \min(p, q)$, and that is also the sum of $\max(p - q, 0)$, so scaling and
+# weight cancel. What comes out is $\min(p, q) + \max(p - q, 0) = p$, whatever q is. Your function
+# says the same to rounding, for drafts at random; and it sees a mistake that no sampling would have
+# found.
 
 # %% tags=["measure"]
 generator = torch.Generator().manual_seed(0)
@@ -158,12 +171,16 @@ print(f"kept a thousandth too often: off by {float((hardly_wrong - p).abs().max(
 # %% [markdown]
 # ## Exercise 3 · Guess what followed before
 #
-# **Outcome:** a proposer without a model, under the real one · **Difficulty:** ●●○ · **Time:** 15 min
+# **Outcome:** a proposer without a model, under the real one · **Difficulty:** ●●○ ·
+# **Time:** 15 min
 #
-# The cheapest draft of all: find the last few tokens of the text somewhere earlier in it, and guess that what followed then follows now.
+# The cheapest draft of all: find the last few tokens of the text somewhere earlier in it, and guess
+# that what followed then follows now.
 #
-# Write `lookup(ids, k, longest)`: a list of at most k tokens. Take the last n tokens of `ids`, n = `longest` first, then fewer, down to 1. Where they
-# stand earlier in `ids`, the *latest* such place counts; return the tokens that follow it, as many as there are, at most k. Return `[]` if nothing is found.
+# Write `lookup(ids, k, longest)`: a list of at most k tokens. Take the last n tokens of `ids`, n =
+# `longest` first, then fewer, down to 1. Where they stand earlier in `ids`, the *latest* such place
+# counts; return the tokens that follow it, as many as there are, at most k. Return `[]` if nothing
+# is found.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -180,7 +197,7 @@ print(f"kept a thousandth too often: off by {float((hardly_wrong - p).abs().max(
 
 # %% tags=["exercise"]
 def lookup(ids, k, longest):
-    """Up to k tokens that followed the last n tokens at their latest earlier place; [] if there is none."""
+    """Up to k tokens that followed the last n at their latest earlier place; [] without one."""
     ### BEGIN SOLUTION
     for n in range(longest, 0, -1):
         for start in range(len(ids) - n - 1, -1, -1):
@@ -194,8 +211,8 @@ def lookup(ids, k, longest):
 kvedu.check("lab06.lookup", lookup)
 
 # %% [markdown]
-# Now under the real model. A proposer of the library answers each request with a token tree; yours is a chain. The task repeats its
-# input: a text, and then the words that ask for it once more.
+# Now under the real model. A proposer of the library answers each request with a token tree; yours
+# is a chain. The task repeats its input: a text, and then the words that ask for it once more.
 
 # %% tags=["measure"]
 model = kvedu.load("smollm2-135m", dtype=torch.float32, device="cpu").pack()
@@ -212,7 +229,7 @@ class MyLookup(Proposer):
 prompt = tokenizer.encode(held_out.group("edit").prompts[0])
 plain = greedy_cached(model, prompt, 40, ConcatCache(model.config))
 guessed = speculate(model, prompt, MyLookup(), max_new_tokens=40, ignore_eos=True)
-print(tokenizer.decode(plain))
+print(textwrap.fill("… " + tokenizer.decode(plain).strip() + " …", 84))
 print("equal:", list(guessed.completion.token_ids) == plain)
 print(f"{len(plain)} tokens: 40 passes without guesses, {1 + len(guessed.rounds)} with them")
 print("tokens in each round:", *(one.emitted for one in guessed.rounds))
@@ -220,13 +237,16 @@ print("tokens in each round:", *(one.emitted for one in guessed.rounds))
 # %% [markdown]
 # ## Exercise 4 · A tree of guesses
 #
-# **Outcome:** several guesses for one place, verified in one pass · **Difficulty:** ●●○ · **Time:** 15 min
+# **Outcome:** several guesses for one place, verified in one pass · **Difficulty:** ●●○ ·
+# **Time:** 15 min
 #
-# A chain ends at its first wrong guess. A *tree* has several guesses for a place, and each may go on. Here a tree is a list of parents: node i hangs from
-# node `parents[i]`, which stands earlier in the list, or from the text's last token where that is -1. All nodes go through the model in one pass. So a node
-# must not see its siblings, nor anybody else's children.
+# A chain ends at its first wrong guess. A *tree* has several guesses for a place, and each may go
+# on. Here a tree is a list of parents: node i hangs from node `parents[i]`, which stands earlier in
+# the list, or from the text's last token where that is `-1`. All nodes go through the model in one
+# pass. So a node must not see its siblings, nor anybody else's children.
 #
-# **Part one.** Write `tree_mask(parents)`: a boolean tensor [T, T]. Row i is true at the nodes that node i may see: itself and its ancestors.
+# **Part one.** Write `tree_mask(parents)`: a boolean tensor [T, T]. Row i is true at the nodes that
+# node i may see: itself and its ancestors.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -251,8 +271,9 @@ def tree_mask(parents):
 kvedu.check("lab06.tree_mask", tree_mask)
 
 # %% [markdown]
-# **Part two.** Keys and queries are rotated by their positions. Write `tree_positions(parents, length)`: the position of each node, as a list, where the text
-# before the tree has `length` tokens at positions 0 to length - 1.
+# **Part two.** Keys and queries are rotated by their positions. Write
+# `tree_positions(parents, length)`: the position of each node, as a list, where the text before the
+# tree has `length` tokens at positions 0 to `length - 1`.
 
 # %% tags=["exercise"]
 def tree_positions(parents, length):
@@ -269,8 +290,9 @@ def tree_positions(parents, length):
 kvedu.check("lab06.tree_positions", tree_positions)
 
 # %% [markdown]
-# Your mask on attention with random keys and values: each node of a tree must get what it would get if its path were all that there is. Then the library's caches,
-# which make such a mask from `parents`: the logits of every node are those of its path, run as a plain text.
+# Your mask on attention with random keys and values: each node of a tree must get what it would get
+# if its path were all that there is. Then the library's caches, which make such a mask from
+# `parents`: the logits of every node are those of its path, run as a plain text.
 
 # %% tags=["measure"]
 parents = [-1, -1, 0, 0, 1, 2]
@@ -282,7 +304,8 @@ as_tree = attention_reference(q[S:], k, v, visible)
 gaps = []
 for node, path in enumerate(paths):
     rows = [*range(S), *(S + i for i in path)]
-    alone = attention_reference(q[S + node][None], k[rows], v[rows], torch.ones(1, len(rows), dtype=torch.bool))
+    everything = torch.ones(1, len(rows), dtype=torch.bool)
+    alone = attention_reference(q[S + node][None], k[rows], v[rows], everything)
     gaps.append(float((as_tree[node] - alone[0]).abs().max()))
 print("attention under your mask differs from the paths by less than 1e-6:", max(gaps) < 1e-6)
 
@@ -302,7 +325,8 @@ for node, path in enumerate(paths):
     with plain_cache.step({plain_seq: len(ids)}) as view:
         logits = model(torch.tensor(ids), view, view.last_rows)[0]
     same = bool((logits - tree_logits[node]).abs().max() < 1e-3)
-    print(f"{tokenizer.decode(ids)!r:30} equal in the tree: {same}, next {tokenizer.decode([int(logits.argmax())])!r}")
+    following = tokenizer.decode([int(logits.argmax())])
+    print(f"{tokenizer.decode(ids)!r:33} equal in the tree: {same}, next {following!r}")
 print("positions as yours:", right_place)
 
 # %% [markdown]
@@ -310,9 +334,11 @@ print("positions as yours:", right_place)
 #
 # **Outcome:** a fault that no comparison of texts can find · **Difficulty:** ●●● · **Time:** 25 min
 #
-# A draft model has a cache of its own, which must follow the text. `Draft` below guesses k tokens with a `machine`, a model with a cache: `feed(tokens)` runs tokens and
-# returns the most likely next one, `forget(length)` keeps the first `length` tokens of the cache, `length` says how many it holds. `done` is how many of the
-# text's tokens the cache holds. After each round, `verified(ids, kept)` tells the draft the text as it is now: `kept` of the guesses were right, and
+# A draft model has a cache of its own, which must follow the text. `Draft` below guesses k tokens
+# with a `machine`, a model with a cache: `feed(tokens)` runs tokens and returns the most likely
+# next one, `forget(length)` keeps the first `length` tokens of the cache, `length` says how many it
+# holds. `done` is how many of the text's tokens the cache holds. After each round,
+# `verified(ids, kept)` tells the draft the text as it is now: `kept` of the guesses were right, and
 # the target has added one token.
 
 # %%
@@ -359,7 +385,8 @@ class Machine:
 
 
 def decode(draft, prompt, n, k):
-    """Greedy decoding with a draft: n tokens, kept guesses by round, text and draft's cache at each round's start."""
+    """Greedy decoding with a draft: n tokens, kept guesses by round, and for `first_stale`
+    the text and the draft's cache at each round's start."""
     cache, ids, kept, rounds = ConcatCache(model.config), list(prompt), [], []
     seq = cache.add()
     while len(ids) < len(prompt) + n:
@@ -379,7 +406,8 @@ def decode(draft, prompt, n, k):
 
 
 # %% [markdown]
-# The draft is the target itself here: whatever it guesses is right. So every round must keep all four guesses.
+# The draft is the target itself here: whatever it guesses is right. So every round must keep all
+# four guesses.
 
 # %% tags=["measure"]
 story = tokenizer.encode(texts.read("story"))[:40]
@@ -389,11 +417,14 @@ print("text equal to plain decoding:", said == plain)
 print("guesses kept in each round:", *kept)
 
 # %% [markdown]
-# The text is right: the target sees to that. But one round keeps everything, and then the same model no longer agrees with itself.
+# The text is right: the target sees to that. The first round keeps everything; but after it, in
+# most rounds, the same model no longer agrees with itself.
 #
-# **Part one.** Write the invariant: `first_stale(rounds)`. `rounds` lists for each round a pair: the text at its start, and the tokens in the draft's cache. Return the number
-# (from 0) of the first round in which the cache is not in order, `None` if there is none. It is in order if what it holds is a beginning of the
-# text, and at least one token of the text is left to run. (Being behind is no fault.)
+# **Part one.** Write the invariant: `first_stale(rounds)`. `rounds` lists for each round a pair:
+# the text at its start, and the tokens in the draft's cache. Return the number (from 0) of the
+# first round in which the cache is not in order, `None` if there is none. It is in order if what it
+# holds is a beginning of the text, and at least one token of the text is left to run. (Being behind
+# is no fault.)
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -425,8 +456,8 @@ print("text :", tokenizer.decode(ids[wrong - 5 :]).replace("\n", " "))
 print("cache:", tokenizer.decode(held[wrong - 5 :]).replace("\n", " "))
 
 # %% [markdown]
-# **Part two.** A token is missing. Which one, and in which rounds does it happen? Mend the draft: write `verified` anew. Do not throw the
-# cache away: each round must run only what is missing.
+# **Part two.** A token is missing. Which one, and in which rounds does it happen? Mend the draft:
+# write `verified` anew. Do not throw the cache away: each round must run only what is missing.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -457,29 +488,37 @@ kvedu.check("lab06.mended_draft", MendedDraft)
 
 # %% tags=["measure"]
 said, kept, rounds = decode(MendedDraft(Machine(model)), story, 40, k=4)
-print("text equal to plain decoding:", said == plain, "- guesses kept in each round:", *kept)
-print("first stale round:", first_stale(rounds))
+print("text equal to plain decoding:", said == plain)
+print("guesses kept in each round:", *kept)
+at = first_stale(rounds)
+print("first stale round:", "none" if at is None else at)
 
 # %% [markdown] tags=["solution"]
-# The last guess is proposed, but never run by the draft. If all are kept it belongs to the text, and the target adds one more: two tokens are missing, and only one was
-# fed. Verification hides such faults, because it mends what they spoil. What shows them is *acceptance*: with a draft that is the target itself every
-# guess must be kept, in every round. `tests/speculative/test_draft_model.py` asks for exactly that, and the library's `DraftCache` keeps no count at all: it compares the
-# tokens that it holds with the text.
+# The last guess is proposed, but never run by the draft. If all are kept it belongs to the text,
+# and the target adds one more: two tokens are missing, and only one was fed. Verification hides
+# such faults, because it mends what they spoil. What shows them is *acceptance*: with a draft that
+# is the target itself every guess must be kept, in every round.
+# `tests/speculative/test_draft_model.py` asks for exactly that, and the library's `DraftCache`
+# keeps no count at all: it compares the tokens that it holds with the text.
 
 # %% [markdown]
 # ## Challenge · The best tree (optional)
 #
 # **Outcome:** a tree's shape from measured acceptance · **Difficulty:** ●●● · **Time:** 15 min
 #
-# Verifying costs about the same for 8 nodes, however they hang together. Which 8? `shares[d][r]` is the probability that the draft's guess of rank r (0 is its best) at depth d
-# is the target's choice, if all guesses above it were right. Siblings exclude each other. Write `best_tree(shares, nodes)`: at most `nodes` paths, each a tuple of ranks, such as
-# `[(0,), (0, 0), (1,)]`: the best guess, the best guess below it, and the second best beside it. A node's parent must be in the tree. Make the expected number of
-# right guesses as large as it can be.
+# Verifying a handful of nodes costs about the same, however they hang together. Which ones should
+# they be? `shares[d][r]` is the probability that the draft's guess of rank r (0 is its best) at
+# depth d is the target's choice, if all guesses above it were right. Siblings exclude each other.
+# Write `best_tree(shares, nodes)`: at most `nodes` paths, each a tuple of ranks, such as
+# `[(0,), (0, 0), (1,)]`: the best guess, the best guess below it, and the second best beside it. A
+# node's parent must be in the tree. Make the expected number of right guesses as large as it can
+# be.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# What does a node add to the expected number? The probability that its *whole path* is right, and that is never more than its parent's.
+# What does a node add to the expected number? The probability that its *whole path* is right, and
+# that is never more than its parent's.
 #
 # </details>
 
@@ -493,7 +532,8 @@ def best_tree(shares, nodes):
         value = candidates.pop(path)
         tree.append(path)
         if len(path) < len(shares):
-            candidates |= {(*path, rank): value * share for rank, share in enumerate(shares[len(path)])}
+            for rank, share in enumerate(shares[len(path)]):
+                candidates[(*path, rank)] = value * share
     return tree
     ### END SOLUTION
 
@@ -504,4 +544,12 @@ kvedu.check("lab06.best_tree", best_tree)
 # %% tags=["measure"]
 for name, table in (("a sure draft", [[0.9, 0.05]] * 6), ("an unsure one", [[0.45, 0.3]] * 6)):
     tree = best_tree(table, 6)
-    print(f"{name}: {sorted(tree)}")
+    print(f"{name}: {', '.join('-'.join(map(str, path)) for path in sorted(tree))}")
+    for title, paths in (("tree", tree), ("chain", [(0,) * depth for depth in range(1, 7)])):
+        right = sum(math.prod(table[d][r] for d, r in enumerate(path)) for path in paths)
+        print(f"    {right:.2f} right guesses expected of this {title}")
+
+# %% [markdown] tags=["solution"]
+# A sure draft wants a chain, an unsure one a bush: there a second guess is worth more than a third
+# step. Taking the best node next finds the best tree, because a node is never worth more than its
+# parent, so the most valuable nodes always hang together.

@@ -13,12 +13,12 @@
 # %% [markdown]
 # # Lab 7 · Continuous batching
 #
-# You will count what static batches waste, derive the factor from nothing but lengths, write the step of a scheduler and let
-# it serve the real model, and mend a server that lets the first to come end last. Chapter 7 has the story; this lab needs
-# about 75 minutes.
+# You will count what static batches waste, derive the factor from nothing but lengths, write the
+# step of a scheduler and let it serve the real model, and mend a server that lets the first to come
+# end last. Chapter 7 has the story.
 #
-# A *slot* is a place in the batch. A step gives one token to everybody who decodes. A sequence that wants n tokens takes n
-# steps, since the step that computes its prompt gives the first one.
+# A *slot* is a place in the batch. A step gives one token to everybody who decodes. A sequence that
+# wants n tokens takes n steps, since the step that computes its prompt gives the first one.
 
 # %%
 from collections import deque
@@ -34,25 +34,36 @@ from kvedu.model.loops import greedy_cached
 torch.set_grad_enabled(False)
 model = kvedu.load("smollm2-135m", dtype=torch.float32, device="cpu").pack()
 config, tokenizer = model.config, model.tokenizer
-BEGINNINGS = ("The capital of France is", "Water boils at", "The opposite of cold is", "My favorite color is", "Two plus two is", "A haiku is")
+BEGINNINGS = (
+    "The capital of France is",
+    "Water boils at",
+    "The opposite of cold is",
+    "My favorite color is",
+    "Two plus two is",
+    "A haiku is",
+)
 WANTED = (4, 2, 10, 3, 6, 5)
 prompts = [tokenizer.encode(text) for text in BEGINNINGS]
-print([len(ids) for ids in prompts], "prompt tokens,", sum(WANTED), "tokens wanted")
+print("prompt tokens:", *map(len, prompts))
+print("tokens wanted:", *WANTED)
 
 # %% [markdown]
 # ## Exercise 1 · What static batches waste
 #
-# **Outcome:** steps and empty places of static batching, for any line · **Difficulty:** ●○○ · **Time:** 10 min
+# **Outcome:** steps and empty places of static batching, for any line · **Difficulty:** ●○○ ·
+# **Time:** 10 min
 #
-# People stand in a line; number i wants `lengths[i]` tokens. A static server takes the first `slots` of them, runs until the last
-# of these has ended, takes the next `slots`, and so on. Each step has `slots` places, taken or not. Write
-# `wasted_slots(lengths, slots)`: the pair (steps, places that gave no token).
+# People stand in a line; number i wants `lengths[i]` tokens. A static server takes the first
+# `slots` of them, runs until the last of these has ended, takes the next `slots`, and so on. Each
+# step has `slots` places, taken or not. Write `wasted_slots(lengths, slots)`: the pair (steps,
+# places that gave no token).
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `lengths[i : i + slots]` is a batch. The last one may be smaller; its empty slots are there all the same. You need not go through the
-# places one by one: how many are there, and how many gave a token?
+# `lengths[i : i + slots]` is a batch. The last one may be smaller; its empty slots are there all
+# the same. You need not go through the places one by one: how many are there, and how many gave a
+# token?
 #
 # </details>
 
@@ -75,23 +86,27 @@ print(f"the four of chapter 7: {steps} steps, {wasted} of {steps * 4} places was
 # %% [markdown]
 # ## Exercise 2 · The factor, from lengths alone
 #
-# **Outcome:** how many times as many steps static batching takes, without a run · **Difficulty:** ●●○ · **Time:** 15 min
+# **Outcome:** how many times as many steps static batching takes, without a run · **Difficulty:**
+# ●●○ · **Time:** 15 min
 #
-# Now the line never ends, and the lengths of the people in it are drawn at random from a list: each entry is equally likely, every time
-# anew. A static batch of `slots` sequences lasts as long as the longest of its draws. A continuous server wastes no slot, so the same tokens take
-# it, on average, as many steps as a sequence has tokens. Write `steps_ratio(lengths, slots)`: the mean of the longest of `slots` draws, over the
-# mean length. It is to be exact, so do not roll dice.
+# Now the line never ends, and the lengths of the people in it are drawn at random from a list: each
+# entry is equally likely, every time anew. A static batch of `slots` sequences lasts as long as the
+# longest of its draws. A continuous server wastes no slot, so the same tokens take it, on average,
+# as many steps as a sequence has tokens. Write `steps_ratio(lengths, slots)`: the mean of the
+# longest of `slots` draws, over the mean length. It is to be exact, so do not roll dice.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Sort the n lengths. With which chance are *all* draws among the i smallest? Then the longest is at most number i.
+# Sort the n lengths. With which chance are *all* draws among the i smallest? Then the longest is at
+# most number i.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# The chance that the longest is number i exactly is that for i less that for i - 1. Multiply by the length, add up.
+# The chance that the longest is number i exactly is that for i less that for i − 1. Multiply by the
+# length, add up.
 #
 # </details>
 
@@ -109,31 +124,41 @@ def steps_ratio(lengths, slots):
 kvedu.check("lab07.steps_ratio", steps_ratio)
 
 # %% tags=["measure"]
-alike, uniform, unequal = [50] * 100, list(range(1, 100)), [10] * 90 + [410] * 10
-for name, lengths in (("all alike", alike), ("uniform", uniform), ("nine short, one long", unequal)):
-    print(f"{name:21} mean {sum(lengths) / len(lengths):.0f}:", *(f"{steps_ratio(lengths, B):5.2f} with {B}" for B in (4, 16, 64)))
+lines = {
+    "all alike": [50] * 100,
+    "uniform": list(range(1, 100)),
+    "nine short, one long": [10] * 90 + [410] * 10,
+}
+print(f"{'slots':27}" + "".join(f"{B:7}" for B in (4, 16, 64)))
+for name, lengths in lines.items():
+    ratios = "".join(f"{steps_ratio(lengths, B):7.2f}" for B in (4, 16, 64))
+    print(f"{name:20} mean {sum(lengths) / len(lengths):.0f}{ratios}")
 
 # %% [markdown]
 # ## Exercise 3 · The scheduler's step
 #
-# **Outcome:** decode first, prompts in chunks, newcomers into free slots, all within a budget · **Difficulty:** ●●○ · **Time:** 20 min
+# **Outcome:** decode first, prompts in chunks, newcomers into free slots, all within a budget ·
+# **Difficulty:** ●●○ · **Time:** 20 min
 #
 # Before each step the server asks: who runs, and how many tokens of each? You get
 #
-# - `running`: pairs (name, pending) in the order in which they came. `pending` tokens are left to compute before the next token can be
-#   sampled: 1 for somebody who decodes, more for a prompt under way;
+# - `running`: pairs (name, pending) in the order in which they came. `pending` tokens are left to
+#   compute before the next token can be sampled: 1 for somebody who decodes, more for a prompt
+#   under way;
 # - `waiting`: the same for those who stand in the line;
 # - `slots`: how many may run at once, those in `running` included;
 # - `budget`: how many tokens the step may compute, all together.
 #
-# Return a dict name → tokens. The rules, in this order: everybody who decodes gets 1; prompts under way get what is left of the budget;
-# the first in the line come in while slots and budget last. A prompt may get a part of its tokens. Nobody is planned with 0. Within each group
-# the earlier goes first.
+# Return a dict name → tokens. The rules, in this order: everybody who decodes gets 1; prompts under
+# way get what is left of the budget; the first in the line come in while slots and budget last. A
+# prompt may get a part of its tokens. Nobody is planned with 0. Within each group the earlier goes
+# first.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Three passes over one budget. What each pass does with one person is the same: `min(pending, budget)`.
+# Three passes over one budget. What each pass does with one person is the same:
+# `min(pending, budget)`.
 #
 # </details>
 
@@ -157,14 +182,16 @@ def plan_step(running, waiting, slots, budget):
 kvedu.check("lab07.plan_step", plan_step)
 
 # %% [markdown]
-# Your scheduler now serves the real model. `serve` below asks it before each step, computes what it planned in one ragged pass, and samples
-# a token for everybody whose pending tokens are all computed. Every text must be the one that the person gets alone.
+# Your scheduler now serves the real model. `serve` below asks it before each step, computes what it
+# planned in one ragged pass, and samples a token for everybody whose pending tokens are all
+# computed. Every text must be the one that the person gets alone.
 
 # %% tags=["measure"]
 def serve(prompts, wanted, slots, budget):
     """Greedy answers, and the plan of each step."""
     cache, seqs, plans = ConcatCache(config), {}, []
-    line, texts, computed = deque(range(len(prompts))), [list(ids) for ids in prompts], [0] * len(prompts)
+    line, texts = deque(range(len(prompts))), [list(ids) for ids in prompts]
+    computed = [0] * len(prompts)
     while line or seqs:
         running = [(i, len(texts[i]) - computed[i]) for i in seqs]
         plan = plan_step(running, [(i, len(texts[i])) for i in line], slots, budget)
@@ -186,20 +213,26 @@ def serve(prompts, wanted, slots, budget):
 
 answers, plans = serve(prompts, WANTED, slots=3, budget=6)
 alone = [greedy_cached(model, ids, n, ConcatCache(config)) for ids, n in zip(prompts, WANTED)]
-print("equal to each alone:", [a == b for a, b in zip(answers, alone)])
-print(f"{len(plans)} steps; static batches of 3 would take {wasted_slots(WANTED, 3)[0]} with whole prompts")
-print(f"at most {max(sum(plan.values()) for plan in plans)} tokens in a step")
+equal = sum(a == b for a, b in zip(answers, alone))
+print(f"{equal} of {len(alone)} answers equal to what each gets alone")
+print(f"{len(plans)} steps, at most {max(sum(plan.values()) for plan in plans)} tokens in one")
+fewest, most = continuous_steps_between(WANTED, 3)
+print("with whole prompts: static batches of 3 take", wasted_slots(WANTED, 3)[0], "steps,")
+print(f"continuous batching in 3 slots {fewest} to {most}, whatever the order")
 for i, plan in enumerate(plans[:6]):
-    print(f"step {i}:", plan)
+    print(f"step {i}:", ", ".join(f"{n} for number {who}" for who, n in plan.items()))
 
 # %% [markdown]
 # ## Exercise 4 · Who is sent back
 #
-# **Outcome:** a line that shows starvation by preemption, and a server without it · **Difficulty:** ●●● · **Time:** 25 min
+# **Outcome:** a line that shows starvation by preemption, and a server without it · **Difficulty:**
+# ●●● · **Time:** 25 min
 #
-# Here is a server on plain numbers. Each token takes a *place* in the cache, and there are only so many. If a step needs more than are left,
-# somebody is sent back to the line and loses all places; what it has computed must be computed again (the tokens that it has made are kept and
-# count as part of its text). All its tests pass: every job ends, with the right number of tokens. Users complain all the same.
+# Here is a server on plain numbers. Each token takes a *place* in the cache, and there are only so
+# many. If a step needs more than are left, somebody is sent back to the line and loses all places;
+# what it has computed must be computed again (the tokens that it has made are kept and count as
+# part of its text). All its tests pass: every job ends, with the right number of tokens. Users
+# complain all the same.
 
 # %%
 @dataclass
@@ -256,7 +289,9 @@ class Server:
             if job in self.running and tokens:
                 work[job.number] = tokens
                 budget -= tokens
-        while self.waiting and not sent_back and budget and held() + self.waiting[0].pending <= self.places:
+        while self.waiting and not sent_back and budget:
+            if held() + self.waiting[0].pending > self.places:
+                break
             job = self.waiting.pop(0)
             self.running.append(job)
             work[job.number] = min(job.pending, budget)
@@ -271,7 +306,7 @@ class Server:
 
 
 def order_of_ends(server, line):
-    """Serve (prompt, new) pairs that come at once; numbers in the order in which they end, and all tokens computed."""
+    """Serve (prompt, new) pairs that come at once: who ended when, and all tokens computed."""
     for prompt, new in line:
         server.add(prompt, new)
     ended, computed = [], 0
@@ -283,18 +318,19 @@ def order_of_ends(server, line):
     return ended, computed
 
 
-print("with room for all:", order_of_ends(Server(200, 16), [(4, 6)] * 5))
+ended, computed = order_of_ends(Server(200, 16), [(4, 6)] * 5)
+print("with room for all the jobs end in the order", *ended, f"and compute {computed} tokens")
 
 # %% [markdown]
-# **Part one.** Write `unfair_line()`: at most 12 pairs (prompt tokens, new tokens) which, on `Server(places=32, budget=16)`, let the *first* end
-# after everybody else. To be a fair accusation, the first must be no longer than any other, in new tokens and in all, and each job must fit
-# alone.
+# **Part one.** Write `unfair_line()`: at most 12 pairs (prompt tokens, new tokens) which, on
+# `Server(places=32, budget=16)`, let the *first* end after everybody else. To be a fair accusation,
+# the first must be no longer than any other, in new tokens and in all, and each job must fit alone.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Where everybody fits, nobody is sent back. Let several alike come in with short prompts, and grow. `order_of_ends(Server(32, 16), line)` is there for
-# you to try.
+# Where everybody fits, nobody is sent back. Let several alike come in with short prompts, and grow.
+# `order_of_ends(Server(32, 16), line)` is there for you to try.
 #
 # </details>
 
@@ -302,7 +338,7 @@ print("with room for all:", order_of_ends(Server(200, 16), [(4, 6)] * 5))
 def unfair_line():
     """A line in which the first ends last on Server(32, 16)."""
     ### BEGIN SOLUTION
-    return [(4, 12)] * 4
+    return [(4, 12)] * 6
     ### END SOLUTION
 
 
@@ -310,17 +346,19 @@ def unfair_line():
 kvedu.check("lab07.unfair_line", unfair_line)
 
 # %% tags=["measure"]
-print("jobs end in the order", order_of_ends(Server(32, 16), unfair_line())[0])
+print("jobs end in the order", *order_of_ends(Server(32, 16), unfair_line())[0])
 
 # %% [markdown]
-# **Part two.** Two methods are at fault, and mending one is not enough. Write `MendedServer` with its own `victim` and `send_back`, so that the first to
-# come can count on ending, and nobody who came earlier is overtaken in the line, even if newcomers never stop.
+# **Part two.** Two methods are at fault, and mending one is not enough. Write `MendedServer` with
+# its own `victim` and `send_back`, so that the first to come can count on ending, and nobody who
+# came earlier is overtaken in the line, even if newcomers never stop.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Order people by `number`. If only those with a larger number can be made to give way for somebody, who can never be sent back? And where must
-# somebody who was sent back stand, so that a newcomer does not take the places it needs?
+# Order people by `number`. If only those with a larger number can be made to give way for somebody,
+# who can never be sent back? And where must somebody who was sent back stand, so that a newcomer
+# does not take the places it needs?
 #
 # </details>
 
@@ -348,27 +386,33 @@ kvedu.check("lab07.mended_server", MendedServer)
 # %% tags=["measure"]
 for kind in (Server, MendedServer):
     ended, computed = order_of_ends(kind(32, 16), unfair_line())
-    print(f"{kind.__name__:13} jobs end in the order {ended}, {computed} tokens computed")
+    print(f"{kind.__name__:13} {computed} tokens computed; jobs end in the order", *ended)
 
 # %% [markdown] tags=["solution"]
-# The one who has been served longest holds most, so that sending it back frees most: it sounds reasonable, and it also throws the most work away. The
-# rule that saves everybody is dull: *the last to come gives way, and keeps its place in front of those who came later.* Then the first is never
-# sent back, so it ends; then there is a new first. That is the bound which the docstring of `kvedu.engine.scheduler.Scheduler` states.
+# The one who has been served longest holds most, so that sending it back frees most: it sounds
+# reasonable, and it also throws the most work away. That is why the first server computes more
+# tokens. The rule that saves everybody is dull: *the last to come gives way, and keeps its place in
+# front of those who came later.* Then the first is never sent back, so it ends; then there is a new
+# first. That is the bound which the docstring of `kvedu.engine.scheduler.Scheduler` states.
 
 # %% [markdown]
 # ## Challenge · A budget that keeps a promise (optional)
 #
-# **Outcome:** the largest token budget under a limit, and what a newcomer pays · **Difficulty:** ●●○ · **Time:** 15 min
+# **Outcome:** the largest token budget under a limit, and what a newcomer pays · **Difficulty:**
+# ●●○ · **Time:** 15 min
 #
-# On your machine a step takes `fixed + each * tokens` microseconds. `decodes` people are being answered; you have promised that none of them waits
-# longer than `limit` microseconds for a token. A newcomer arrives with a long prompt. Write `budget_for(prompt, decodes, fixed, each, limit)`: the
-# largest budget that keeps the promise, the steps until the newcomer's first token, and how many microseconds these take. Nobody ends
-# meanwhile. All numbers are whole; the budget is always larger than `decodes`.
+# On your machine a step takes `fixed + each * tokens` microseconds. `decodes` people are being
+# answered; you have promised that none of them waits longer than `limit` microseconds for a token.
+# A newcomer arrives with a long prompt. Write `budget_for(prompt, decodes, fixed, each, limit)`:
+# the largest budget that keeps the promise, the steps until the newcomer's first token, and how
+# many microseconds these take. Nobody ends meanwhile. All numbers are whole; the budget is always
+# larger than `decodes`.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Those who decode take one token each of every step's budget. In the last step the newcomer has less left than it could get.
+# Those who decode take one token each of every step's budget. In the last step the newcomer has
+# less left than it could get.
 #
 # </details>
 
@@ -388,5 +432,10 @@ kvedu.check("lab07.budget_for", budget_for)
 # %% tags=["measure"]
 for limit in (12_000, 20_000, 60_000, 400_000):
     budget, count, micros = budget_for(2000, 8, 9_000, 150, limit)
-    print(f"nobody waits more than {limit / 1000:5.0f} ms: {budget:5,} tokens a step, first token after {count:3} steps, {micros / 1000:6,.0f} ms")
-print("bounds on the steps of Exercise 3's line in 3 slots:", continuous_steps_between(WANTED, 3))
+    promise = f"a wait of {limit / 1000:3.0f} ms at most: {budget:5,} tokens a step"
+    print(f"{promise}, the first one after {micros / 1000:5,.0f} ms (steps: {count})")
+
+# %% [markdown] tags=["solution"]
+# A promise to those who are being answered is paid by the newcomer: each step costs its fixed part,
+# and the tighter the limit, the more steps a prompt needs. Past some budget nothing is gained,
+# since the prompt's own tokens take the time.

@@ -13,15 +13,14 @@
 # %% [markdown]
 # # Lab 12 · Quantizing the cache
 #
-# You will write what a quantized cache is made of: scales and zero points, two codes in a byte, a page coded by rows or by columns. With it you
-# find the channel that spoils a page of real keys, and mend a cache that codes prompts and forgets to code what is generated. Chapter 12
-# has the story; this lab needs about 70 minutes and a CPU.
+# You will write what a quantized cache is made of: scales and zero points, two codes in a byte, a
+# page coded by rows or by columns. With it you find the channel that spoils a page of real keys,
+# and mend a cache that codes prompts and forgets to code what is generated. Chapter 12 has the
+# story.
 #
-# Under each exercise stands a check; it says what is wrong, not only that something is. `kvedu.progress()` shows what you
-# have done.
-#
-# The letters are the book's: **C** tokens in a page, **D** numbers in a head, **S** cached tokens. A *code* is a whole number from 0 to
-# $2^b - 1$, with b *bits*. A *group* is some numbers that share a scale and a zero point.
+# The letters are the book's: **C** tokens in a page, **D** head size, **S** cached tokens. A *code*
+# is a whole number from 0 to $2^b - 1$, with b *bits*. A *group* is some numbers that share a scale
+# and a zero point.
 
 # %%
 import torch
@@ -36,9 +35,10 @@ _ = torch.set_grad_enabled(False)
 #
 # **Outcome:** bits per number, with nothing forgotten · **Difficulty:** ●○○ · **Time:** 5 min
 #
-# "4 bits" is the size of a code. Each group of `group` numbers also stores a scale of `scale_bits` bits, and an *asymmetric* one a zero point of the same
-# size. Write `bits_per_number(bits, group, symmetric, scale_bits=16)`: the bits that one number takes, its share of scale and zero point
-# included, as a float. Groups are full.
+# "4 bits" is the size of a code. Each group of `group` numbers also stores a scale of `scale_bits`
+# bits, and an *asymmetric* one a zero point of the same size. Write
+# `bits_per_number(bits, group, symmetric, scale_bits=16)`: the bits that one number takes, its
+# share of scale and zero point included, as a float. Groups are full.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -59,18 +59,22 @@ def bits_per_number(bits, group, symmetric, scale_bits=16):
 kvedu.check("lab12.bits_per_number", bits_per_number)
 
 # %% tags=["measure"]
+print("times smaller than 16 bits")
+print("groups of" + "".join(f"{group:6}" for group in (8, 32, 64, 128)))
 for bits in (8, 4, 2):
-    sizes = {group: bits_per_number(bits, group, symmetric=False) for group in (8, 32, 64, 128)}
-    print(f"{bits} bits: " + ", ".join(f"groups of {group} {16 / size:.1f}x smaller than 16 bits" for group, size in sizes.items()))
+    sizes = [bits_per_number(bits, group, symmetric=False) for group in (8, 32, 64, 128)]
+    print(f"{bits} bits   " + "".join(f"{16 / size:6.1f}" for size in sizes))
 
 # %% [markdown]
 # ## Exercise 2 · A group to codes
 #
-# **Outcome:** codes that bring every number back within half a step · **Difficulty:** ●●○ · **Time:** 10 min
+# **Outcome:** codes that bring every number back within half a step · **Difficulty:** ●●○ ·
+# **Time:** 10 min
 #
-# Write `to_codes(x_n, bits)`: it returns `(codes, scale, zero)` of a group of numbers. `zero` is the lowest number and has code 0; the highest number has the
-# highest code; all others are rounded to the nearest code between. `codes` is a tensor of `torch.uint8`, `scale` and `zero` are floats. `from_codes` brings
-# the numbers back.
+# Write `to_codes(x_n, bits)`: it returns `(codes, scale, zero)` of a group of numbers. `zero` is
+# the lowest number and has code 0; the highest number has the highest code; all others are rounded
+# to the nearest code between. `codes` is a tensor of `torch.uint8`, `scale` and `zero` are floats.
+# `from_codes` brings the numbers back.
 
 # %%
 def from_codes(codes, scale, zero):
@@ -112,8 +116,9 @@ x_n = torch.tensor([-1.0, -0.4, 0.1, 0.5, 1.2])
 for stands_out in (1.2, 12.0):
     x_n[-1] = stands_out
     codes, scale, zero = to_codes(x_n, 2)
-    given, came = ([round(x, 2) for x in numbers.tolist()] for numbers in (x_n, from_codes(codes, scale, zero)))
-    print(f"{given} -> codes {codes.tolist()} -> {came}")
+    back_n = from_codes(codes, scale, zero)
+    for name, numbers in (("numbers", x_n), ("codes", codes), ("back", back_n)):
+        print(f"{name:8}" + "".join(f"{x:8.3g}" for x in numbers.tolist()))
 
 # %% [markdown]
 # One number that stands out has left one code for all the others. Remember it.
@@ -122,20 +127,23 @@ for stands_out in (1.2, 12.0):
 #
 # **Outcome:** memory that is really saved · **Difficulty:** ●●○ · **Time:** 10 min
 #
-# A code of 4 bits in a `uint8` saves nothing: half of the byte is always zero. Write `pack_pairs(codes_n)`: two codes in each byte, the first one of a pair in
-# the *low* four bits, the second in the high four. An odd last code has a byte of its own, whose high half is 0. And write
+# A code of 4 bits in a `uint8` saves nothing: half of the byte is always zero. Write
+# `pack_pairs(codes_n)`: two codes in each byte, the first one of a pair in the *low* four bits, the
+# second in the high four. An odd last code has a byte of its own, whose high half is 0. And write
 # `unpack_pairs(packed, n)`, which gives the n codes back. Codes and bytes are `torch.uint8`.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# `codes[0::2]` are the even places, `codes[1::2]` the odd ones. `a << 4` moves four bits up, `byte & 15` keeps the low four.
+# `codes[0::2]` are the even places, `codes[1::2]` the odd ones. `a << 4` moves four bits up,
+# `byte & 15` keeps the low four.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# Make the number of codes even first. `torch.stack((low, high), dim=-1).flatten()` puts two tensors in turn.
+# Make the number of codes even first. `torch.stack((low, high), dim=-1).flatten()` puts two tensors
+# in turn.
 #
 # </details>
 
@@ -165,21 +173,23 @@ kvedu.check("lab12.unpack_pairs", unpack_pairs)
 # %% tags=["measure"]
 codes = torch.arange(11, dtype=torch.uint8)
 packed = pack_pairs(codes)
-print(f"{len(codes)} codes in {packed.nbytes} bytes: {[f'{byte:08b}' for byte in packed.tolist()]}")
-print("back:", unpack_pairs(packed, 11).tolist())
+print(f"{len(codes)} codes in {packed.nbytes} bytes:", *(f"{byte:08b}" for byte in packed.tolist()))
+print("back:", *unpack_pairs(packed, 11).tolist())
 
 # %% [markdown]
 # ## Exercise 4 · By rows or by columns
 #
 # **Outcome:** both ways to share a scale · **Difficulty:** ●●○ · **Time:** 10 min
 #
-# A page holds the keys (or the values) of one head for C tokens: a table `page_CD`, a row for each token, a column for each channel. Write
-# `through_codes(page_CD, bits, per)`: the page as it comes back. With `per="token"` each row is a group, with `per="channel"` each column.
+# A page holds the keys (or the values) of one head for C tokens: a table `page_CD`, a row for each
+# token, a column for each channel. Write `through_codes(page_CD, bits, per)`: the page as it comes
+# back. With `per="token"` each row is a group, with `per="channel"` each column.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `page_CD.amin(dim=1, keepdim=True)` has the lowest number of each row, in a shape that fits the page. Mind groups without a range.
+# `page_CD.amin(dim=1, keepdim=True)` has the lowest number of each row, in a shape that fits the
+# page. Mind groups without a range.
 #
 # </details>
 
@@ -217,25 +227,28 @@ def error(page_CD, back_CD):
     return ((back_CD - page_CD).norm() / page_CD.norm()).item()
 
 
-print("error, layer 27, head 2    per token    per channel")
+print(f"{'layer 27, head 2':21}{'per token':>15}{'per channel':>15}")
 for bits in (8, 4, 2):
     for name, page_CD in pages.items():
         found = [error(page_CD, through_codes(page_CD, bits, per)) for per in ("token", "channel")]
-        print(f"{name:7} {bits} bits" + "".join(f"{x:15.1%}" for x in found))
+        print(f"{f'{name}, {bits} bits: error':21}" + "".join(f"{x:15.1%}" for x in found))
 
 # %% [markdown]
 # ## Exercise 5 · The channel that spoils the page
 #
-# **Outcome:** an outlier, found by what it does to the others · **Difficulty:** ●●● · **Time:** 15 min
+# **Outcome:** an outlier, found by what it does to the others · **Difficulty:** ●●● ·
+# **Time:** 15 min
 #
-# Per token, the keys come back far worse. Some channel stretches every row's range. Which one? Not always the one with the largest number, nor the
-# one that varies most. Ask the others: write `spoiler(page_CD, bits)`, the number of the channel without which *the other channels* come back
+# Per token, the keys come back far worse. Some channel stretches every row's range. Which one? Not
+# always the one with the largest number, nor the one that varies most. Ask the others: write
+# `spoiler(page_CD, bits)`, the number of the channel without which *the other channels* come back
 # best when they are coded per token. Best: the smallest sum of squared errors over them.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# For each channel: the page without that column, through codes, its squared error. `torch.cat((page[:, :d], page[:, d + 1 :]), dim=1)` leaves a column out.
+# For each channel: the page without that column, through codes, its squared error.
+# `torch.cat((page[:, :d], page[:, d + 1 :]), dim=1)` leaves a column out.
 #
 # </details>
 
@@ -265,23 +278,27 @@ for _ in range(4):
     left = torch.cat((left[:, :d], left[:, d + 1 :]), dim=1)
     back_CD = page_CD.clone()
     back_CD[:, numbers] = through_codes(page_CD[:, numbers], 4, "token")
-    print(f"channels {apart} stored apart: error {error(page_CD, back_CD):.1%}")
+    names = ", ".join(map(str, apart))
+    print(f"stored apart: {names:14} error {error(page_CD, back_CD):.1%}")
 print(f"4 bits per channel: error {error(page_CD, through_codes(page_CD, 4, 'channel')):.1%}")
 sizes = page_CD.abs().mean(0)
-print("mean size of these channels:", [round(sizes[d].item(), 1) for d in apart], "of the median one:", round(sizes.median().item(), 1))
+print("mean size of these channels:", *(f"{sizes[d]:.1f}" for d in apart), end="; ")
+print(f"of the median channel: {sizes.median():.1f}")
 
 # %% [markdown] tags=["solution"]
-# A few numbers of a token, kept in full precision, win back a good part of what was lost: that is the mixed precision of `caches.outliers`. A scale for each channel
-# wins more, for no more bytes, because each channel then only has to be like itself.
+# A few numbers of a token, kept in full precision, win back a good part of what was lost: that is
+# the mixed precision of `caches.outliers`. A scale for each channel wins more, for no more bytes,
+# because each channel then only has to be like itself.
 
 # %% [markdown]
 # ## Exercise 6 · The tail that grows
 #
 # **Outcome:** codes that do not depend on how tokens came · **Difficulty:** ●●○ · **Time:** 15 min
 #
-# Per channel, tokens are coded by whole groups, and the newest ones are best kept exact. So a cache has a *tail*: it keeps the last `residual` tokens exact, and what does
-# not fill a group yet. `Tail` is such a cache, for one head. (It stores what it would code, so that you can see it.) All its tests
-# send a prompt.
+# Per channel, tokens are coded by whole groups, and the newest ones are best kept exact. So a cache
+# has a *tail*: it keeps the last `residual` tokens exact, and what does not fill a group yet.
+# `Tail` is such a cache, for one head. (It stores what it would code, so that you can see it.) All
+# its tests send a prompt.
 
 # %%
 class Tail:
@@ -306,11 +323,13 @@ tail.append(torch.randn(40, 2))
 print(f"a prompt of 40: {len(tail.coded)} groups coded, {len(tail.tail)} tokens exact")
 for _ in range(1000):
     tail.append(torch.randn(1, 2))
-print(f"1,000 generated tokens later: {len(tail.coded)} groups coded, {len(tail.tail)} tokens exact")
+coded, exact = len(tail.coded), len(tail.tail)
+print(f"1,000 generated tokens later: {coded} groups coded, {exact:,} tokens exact")
 
 # %% [markdown]
-# The quantized cache has become an ordinary one. Mend it: write `append` anew. After every call the tail must hold at least the last `residual` tokens (or all there are), and never
-# as many as `residual + group`; groups go from the old end, in order.
+# The quantized cache has become an ordinary one. Mend it: write `append` anew. After every call the
+# tail must hold at least the last `residual` tokens (or all there are), and never as many as
+# `residual + group`; groups go from the old end, in order.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -338,8 +357,10 @@ kvedu.check("lab12.mended_tail", MendedTail)
 tail = MendedTail(residual=8, group=4, D=2)
 for n in (40, *[1] * 1000):
     tail.append(torch.randn(n, 2))
-print(f"a prompt of 40 and 1,000 tokens later: {len(tail.coded)} groups coded, {len(tail.tail)} tokens exact")
+coded, exact = len(tail.coded), len(tail.tail)
+print(f"a prompt of 40 and 1,000 tokens later: {coded} groups coded, {exact} tokens exact")
 
 # %% [markdown] tags=["solution"]
-# Real libraries have had this fault. Text and perplexity do not show it, they even get better; only a look at the bytes does. So measure the bytes of a cache that is
-# said to be small, after it has generated for a while.
+# Real libraries have had this fault. Text and perplexity do not show it, they even get better; only
+# a look at the bytes does. So measure the bytes of a cache that is said to be small, after it has
+# generated for a while.

@@ -13,13 +13,12 @@
 # %% [markdown]
 # # Lab 13 · Choosing a strategy
 #
-# You will write the two halves of an evicting cache, a rule that keeps and a score that judges, and put yours under the real
-# model. You will attend over latents without making a single key, and choose a strategy from a table. Chapter 13 has the
-# story; this lab needs about 70 minutes (90 with the challenge) and a CPU.
+# You will write the two halves of an evicting cache, a rule that keeps and a score that judges, and
+# put yours under the real model. You will attend over latents without making a single key, and
+# choose a strategy from a table. Chapter 13 has the story.
 #
-# Under each exercise stands a check; it says what is wrong, not only that it is. `kvedu.progress()` shows what you have done.
-#
-# The letters are the book's: **S** cached tokens, **Q** queries that were watched, **H** query heads, **K** KV heads, **D** head size, **Z** width of a latent.
+# The letters are the book's: **S** cached tokens, **Q** queries that were watched, **H** query
+# heads, **K** KV heads, **D** head size, **Z** width of a latent.
 
 # %%
 import math
@@ -36,19 +35,22 @@ _ = torch.set_grad_enabled(False)
 # %% [markdown]
 # ## Exercise 1 · Score, keep
 #
-# **Outcome:** the half of an evicting cache that does not depend on the policy · **Difficulty:** ●○○ · **Time:** 12 min
+# **Outcome:** the half of an evicting cache that does not depend on the policy · **Difficulty:**
+# ●○○ · **Time:** 12 min
 #
-# A layer holds S tokens for each of K KV heads, and a policy has scored them: `scores_SK`, the higher the better. `budget` tokens
-# may stay. The first `sinks` and the last `recent` tokens always stay, whatever their score, and they count towards the budget
-# (which is never smaller than both together). Each head chooses for itself.
+# A layer holds S tokens for each of K KV heads, and a policy has scored them: `scores_SK`, the
+# higher the better. `budget` tokens may stay. The first `sinks` and the last `recent` tokens always
+# stay, whatever their score, and they count towards the budget (which is never smaller than both
+# together). Each head chooses for itself.
 #
-# Write `kept(scores_SK, budget, sinks, recent)`: an integer tensor `[min(budget, S), K]` with the rows that each head keeps, in
-# the text's order.
+# Write `kept(scores_SK, budget, sinks, recent)`: an integer tensor `[min(budget, S), K]` with the
+# rows that each head keeps, in the text's order.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# What has a score of infinity is among the best of any budget that has room for it. `topk` gives the best rows of each column, in an order that is not the text's.
+# What has a score of infinity is among the best of any budget that has room for it. `topk` gives
+# the best rows of each column, in an order that is not the text's.
 #
 # </details>
 
@@ -72,16 +74,19 @@ kvedu.check("lab13.kept", kept)
 #
 # **Outcome:** a heavy hitter that is not merely old · **Difficulty:** ●●○ · **Time:** 12 min
 #
-# "Keep what drew most attention." Added up over all queries, attention favors the first tokens: more queries could see them. A token
-# that came late may draw more from each query and still lose.
+# "Keep what drew most attention." Added up over all queries, attention favors the first tokens:
+# more queries could see them. A token that came late may draw more from each query and still lose.
 #
-# `weights_QSK` holds the attention weights of the *last* Q queries of a text of S tokens: query q stands at position S − Q + q and sees the tokens up to its own. Hidden
-# tokens have weight 0. Write `fair_attention(weights_QSK)`: for each token and head the mean over those of the Q queries that could see it, `[S, K]`.
+# `weights_QSK` holds the attention weights of the *last* Q queries of a text of S tokens: query q
+# stands at position S − Q + q and sees the tokens up to its own. Hidden tokens have weight 0. Write
+# `fair_attention(weights_QSK)`: for each token and head the mean over those of the Q queries that
+# could see it, `[S, K]`.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# The last token is seen by one query, itself. The one before by two. From some token on, backwards, it is all Q of them.
+# The last token is seen by one query, itself. The one before by two. From some token on, backwards,
+# it is all Q of them.
 #
 # </details>
 
@@ -106,7 +111,10 @@ from kvedu.caches.scores import Held
 
 model = kvedu.load("smollm2-135m", dtype=torch.float32, device="cpu").pack()
 tokenizer = model.tokenizer
-ids = tokenizer.encode("The keeper counts the ships every night, and writes the number of each ship in a small red book.")
+ids = tokenizer.encode(
+    "The keeper counts the ships every night, "
+    "and writes the number of each ship in a small red book."
+)
 shown = {}
 
 
@@ -124,22 +132,26 @@ with cache.step({cache.add(): len(ids)}) as view:
 weights_QSK = shown[12]  # a layer in the middle
 for name, scores_SK in (("sum", weights_QSK.sum(0)), ("fair", fair_attention(weights_QSK))):
     best = scores_SK[1:, 0].topk(6).indices + 1  # without the first token, which draws most by far
-    print(f"{name:5}", [tokenizer.decode([ids[i]]) for i in best])
+    print(f"{name:5}", *(repr(tokenizer.decode([ids[i]]).strip()) for i in best))
 
 # %% [markdown]
 # ## Exercise 3 · Scores without keys
 #
-# **Outcome:** the trick that makes multi-head latent attention cheap · **Difficulty:** ●●○ · **Time:** 15 min
+# **Outcome:** the trick that makes multi-head latent attention cheap · **Difficulty:** ●●○ ·
+# **Time:** 15 min
 #
-# In MLA the cache holds one latent c of width Z for each token. Head h's key would be W_h c, with W_h of shape `[D, Z]`: for S tokens and H heads that is S · H · D numbers, as
-# many as a full cache has. But a decode step needs scores, not keys.
+# In MLA the cache holds one latent c of width Z for each token. Head h's key would be $W_h c$, with
+# $W_h$ of shape `[D, Z]`: for S tokens and H heads that is S · H · D numbers, as many as a full
+# cache has. But a decode step needs scores, not keys.
 #
-# Write `absorbed_scores(q_HD, up_HDZ, c_SZ)`: the scores `[H, S]` of one new token's queries, q · k / √D, without making any tensor as large as the keys.
+# Write `absorbed_scores(q_HD, up_HDZ, c_SZ)`: the scores `[H, S]` of one new token's queries, q · k
+# / √D, without making any tensor as large as the keys.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# A dot product with a projected vector is a dot product with the vector itself, of something that has been projected the other way.
+# A dot product with a projected vector is a dot product with the vector itself, of something that
+# has been projected the other way.
 #
 # </details>
 
@@ -160,13 +172,15 @@ kvedu.check("lab13.absorbed_scores", absorbed_scores)
 #
 # **Outcome:** the other half of it · **Difficulty:** ●●○ · **Time:** 8 min
 #
-# The values come from the same latents, through another projection. Write `absorbed_output(weights_HS, c_SZ, up_HDZ)`: each head's
-# output `[H, D]`, the weighted sum of its values, again without making them.
+# The values come from the same latents, through another projection. Write
+# `absorbed_output(weights_HS, c_SZ, up_HDZ)`: each head's output `[H, D]`, the weighted sum of its
+# values, again without making them.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Projecting is linear. Must you project S vectors and add them up, or can you do it in the other order?
+# Projecting is linear. Must you project S vectors and add them up, or can you do it in the other
+# order?
 #
 # </details>
 
@@ -183,17 +197,20 @@ def absorbed_output(weights_HS, c_SZ, up_HDZ):
 kvedu.check("lab13.absorbed_output", absorbed_output)
 
 # %% [markdown]
-# What it saves, with DeepSeek-V2's sizes: multiplications of one decode step in one layer, for the scores alone.
+# What it saves, with DeepSeek-V2's sizes: multiplications of one decode step in one layer, for the
+# scores alone.
 
 # %% tags=["measure"]
 H, D, Z = 128, 128, 512
 for S in (1_024, 32_768):
     written_out = S * H * D * Z + S * H * D
     absorbed = H * D * Z + S * H * Z
-    print(f"S = {S:6,}: keys written out {written_out / 1e9:8.1f} G, absorbed {absorbed / 1e9:5.2f} G, {written_out / absorbed:4.0f} times fewer")
+    costs = f"keys written out {written_out / 1e9:8.1f} G, absorbed {absorbed / 1e9:5.2f} G"
+    print(f"S = {S:6,}: {costs}, {written_out / absorbed:4.0f} times fewer")
 q_HD, up_HDZ, c_SZ = torch.randn(H, D), torch.randn(H, D, Z) / math.sqrt(Z), torch.randn(256, Z)
 k_SHD = torch.einsum("hdz,sz->shd", up_HDZ, c_SZ)
-same = torch.allclose(absorbed_scores(q_HD, up_HDZ, c_SZ), torch.einsum("hd,shd->hs", q_HD, k_SHD) / math.sqrt(D), atol=1e-4)
+plain_HS = torch.einsum("hd,shd->hs", q_HD, k_SHD) / math.sqrt(D)
+same = torch.allclose(absorbed_scores(q_HD, up_HDZ, c_SZ), plain_HS, atol=1e-4)
 print("the same scores:", same)
 
 # %% [markdown]
@@ -201,11 +218,13 @@ print("the same scores:", same)
 #
 # **Outcome:** a decision that can be defended · **Difficulty:** ●○○ · **Time:** 10 min
 #
-# `rows` is a list of strategies, each a dict: `name`, `bytes` (what the caches take), `seconds` (of a decode step), `loss` (on the task that matters, measured),
-# `retrains` (whether it needs a model that was trained for it). `room` bytes are there for caches, and a step may take `limit` seconds.
+# `rows` is a list of strategies, each a dict: `name`, `bytes` (what the caches take), `seconds` (of
+# a decode step), `loss` (on the task that matters, measured), `retrains` (whether it needs a model
+# that was trained for it). `room` bytes are there for caches, and a step may take `limit` seconds.
 #
-# Write `choose(rows, room, limit)`: the name of the strategy that loses least among those that fit, are in time, and work with the model as it is. `None` if
-# there is none. What takes exactly the memory, or exactly the time, is fine. No two losses of those are equal.
+# Write `choose(rows, room, limit)`: the name of the strategy that loses least among those that fit,
+# are in time, and work with the model as it is. `None` if there is none. What takes exactly the
+# memory, or exactly the time, is fine. No two losses of those are equal.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -218,7 +237,11 @@ print("the same scores:", same)
 def choose(rows, room, limit):
     """Name of the strategy that loses least and can be had, or None."""
     ### BEGIN SOLUTION
-    possible = [row for row in rows if row["bytes"] <= room and row["seconds"] <= limit and not row["retrains"]]
+    possible = [
+        row
+        for row in rows
+        if row["bytes"] <= room and row["seconds"] <= limit and not row["retrains"]
+    ]
     best = min(possible, key=lambda row: row["loss"], default=None)
     return None if best is None else best["name"]
     ### END SOLUTION
@@ -230,13 +253,18 @@ kvedu.check("lab13.choose", choose)
 # %% [markdown]
 # ## Challenge · Beat `recent` (optional, open target)
 #
-# **Outcome:** an eviction policy of your own, on your own board · **Difficulty:** ●●● · **Time:** 20 min
+# **Outcome:** an eviction policy of your own, on your own board · **Difficulty:** ●●● ·
+# **Time:** 20 min
 #
-# A context holds twelve secrets ("The secret code of the tower is 4817."), and six of them are asked for. The cache may keep a quarter of the context. Each question comes in the same step as
-# the end of its context, so a policy can see what the question looks at. Keeping the newest quarter finds the secrets that happen to stand there. You can do better.
+# A context holds twelve secrets ("The secret code of the tower is 4817."), and six of them are
+# asked for. The cache may keep a quarter of the context. Each question comes in the same step as
+# the end of its context, so a policy can see what the question looks at. Keeping the newest quarter
+# finds the secrets that happen to stand there. You can do better.
 #
-# Write `my_score(held)`, which returns a score for each token and KV head, `[S, K]`. `held.weights_QSK` are the attention weights of the last 32 queries (the mean over the query heads that share a KV head), `held.k_SKD`,
-# `held.v_SKD` keys and values, `held.positions_SK` where the tokens stand. The check looks whether it is a policy. The cell below it measures.
+# Write `my_score(held)`, which returns a score for each token and KV head, `[S, K]`.
+# `held.weights_QSK` are the attention weights of the last 32 queries (the mean over the query heads
+# that share a KV head), `held.k_SKD`, `held.v_SKD` keys and values, `held.positions_SK` where the
+# tokens stand. The check looks whether it is a policy. The cell below it measures.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -247,7 +275,8 @@ kvedu.check("lab13.choose", choose)
 #
 # <details><summary>Hint 2</summary>
 #
-# A code is several tokens long, and a question looks at one of them at a time. Let a token share in its neighbors' luck: `torch.nn.functional.max_pool1d`.
+# A code is several tokens long, and a question looks at one of them at a time. Let a token share in
+# its neighbors' luck: `torch.nn.functional.max_pool1d`.
 #
 # </details>
 
@@ -278,13 +307,23 @@ def recall(make):
 
 
 def quarter(score):
-    return lambda config: EvictingCache(config, budget=CONTEXT // 4, score=score, sinks=4, recent=16)
+    settings = dict(budget=CONTEXT // 4, score=score, sinks=4, recent=16)
+    return lambda config: EvictingCache(config, **settings)
 
 
-full, newest, mine = recall(lambda config: ConcatCache(config)), recall(quarter(latest)), recall(quarter(my_score))
-print(f"the whole context: {full:.0%}   the newest quarter: {newest:.0%}   your quarter: {mine:.0%}")
+full, newest, mine = map(recall, (ConcatCache, quarter(latest), quarter(my_score)))
+print(f"secrets found with the whole context {full:.0%}, ", end="")
+print(f"with the newest quarter {newest:.0%}, with yours {mine:.0%}")
+
+# %% tags=["learner", "measure"]
 kvedu.leaderboard("lab13.my_score", highest=True, label="my first idea", recall=mine)
 
+# %% tags=["solution"]
+idea = "the question votes, neighbors share"
+kvedu.leaderboard("lab13.my_score", highest=True, label=idea, recall=mine)
+
 # %% [markdown] tags=["solution"]
-# The score is SnapKV's idea with a shorter window: let the question's own tokens vote, and spread each vote to the neighbors. It knows the question. A server that evicts *before* the
-# question is known has no such help, and there no policy of the library beats the newest quarter by much on this model: chapter 13 shows both.
+# The score is SnapKV's idea with a shorter window: let the question's own tokens vote, and spread
+# each vote to the neighbors. It knows the question. A server that evicts *before* the question is
+# known has no such help, and there no policy of the library beats the newest quarter by much on
+# this model: chapter 13 shows both.

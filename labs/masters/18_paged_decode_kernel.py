@@ -13,18 +13,18 @@
 # %% [markdown]
 # # Lab 18 · The paged decode kernel
 #
-# You will write a decode kernel: tokens found through a block table, a whole group of query heads in one program, the keys cut into splits, and the merge. Each time the
-# question is a few lines of PyTorch that anybody believes, the *spec*; the answer is a Triton kernel that does the same and reads each byte once. Chapter 18 has the
-# story; this lab needs about 75 minutes and a CPU. On a GPU the same kernels are compiled and run there.
+# You will write a decode kernel: tokens found through a block table, a whole group of query heads
+# in one program, the keys cut into splits, and the merge. Each time the question is a few lines of
+# PyTorch that can be checked at a glance, the *spec*; the answer is a Triton kernel that does the
+# same and reads each byte once. Chapter 18 has the story.
 #
-# Under each exercise stands a check; it says what is wrong, not only that something is. `kvedu.progress()` shows what you
-# have done.
-#
-# The letters are the book's: **B** sequences, **H** query heads, **K** KV heads, **G** = H/K query heads that share one, **D** numbers in a head, **C** tokens in a page, **S** cached
-# tokens, **P** pages of the pool.
+# The letters are the book's: **B** sequences, **H** query heads, **K** KV heads, **G** = H/K query
+# heads that share one, **D** head size, **C** tokens in a page, **S** cached tokens, **P** pages of
+# the pool.
 
 # %%
 import torch
+from torch import Tensor
 
 import kvedu
 from kvedu.kernels.interpret import kernel_device
@@ -38,8 +38,10 @@ import triton.language as tl
 #
 # **Outcome:** the number that a kernel is held against · **Difficulty:** ●○○ · **Time:** 10 min
 #
-# One decode step: each of some sequences has one new token with H query heads, and `lengths` tokens in the cache, the new one among them. Write `decode_bytes(lengths, H, K, D, size)`: the bytes
-# that the step must read *and* write at least: keys, values, queries, results. Numbers have `size` bytes. Block tables are small and left out.
+# One decode step: each of some sequences has one new token with H query heads, and `lengths` tokens
+# in the cache, the new one among them. Write `decode_bytes(lengths, H, K, D, size)`: the bytes that
+# the step must read *and* write at least: keys, values, queries, results. Numbers have `size`
+# bytes. Block tables are small and left out.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -66,11 +68,12 @@ kvedu.check("lab18.decode_bytes", decode_bytes)
 #
 # **Outcome:** a kernel read closely, and a stride · **Difficulty:** ●○○ · **Time:** 10 min
 #
-# Keys of one head lie in a pool of pages `[P, C, D]`. Sequence b's token t lies in page `tables[b, t // C]`, at place `t % C`. The spec puts a sequence's tokens side by side:
+# Keys of one head lie in a pool of pages `[P, C, D]`. Sequence b's token t lies in page
+# `tables[b, t // C]`, at place `t % C`. The spec puts a sequence's tokens side by side:
 
 # %%
-def gather_spec(k_PCD: torch.Tensor, tables_BJ: torch.Tensor, lengths_B: torch.Tensor, out_BSD: torch.Tensor) -> None:
-    """The first lengths[b] rows of out[b] are sequence b's keys; the other rows stay as they are."""
+def gather_spec(k_PCD: Tensor, tables_BJ: Tensor, lengths_B: Tensor, out_BSD: Tensor) -> None:
+    """The first lengths[b] rows of out[b] are sequence b's keys; the others stay as they are."""
     C = k_PCD.shape[1]
     for b, length in enumerate(lengths_B.tolist()):
         for t in range(length):
@@ -78,42 +81,55 @@ def gather_spec(k_PCD: torch.Tensor, tables_BJ: torch.Tensor, lengths_B: torch.T
 
 
 @triton.jit
-def gather(k, tables, lengths, out, k_p, k_c, table_b, J, out_b, out_s, C: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
-    """One program: BLOCK tokens of one sequence. k_p is the stride of k from page to page, table_b that of tables from sequence to sequence …"""
+def gather(
+    k, tables, lengths, out, k_p, k_c, table_b, J, out_b, out_s,
+    C: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One program: BLOCK tokens of one sequence.
+
+    k_p is the stride of k from page to page, table_b that of tables from sequence to sequence …
+    """
     seq = tl.program_id(0)
     token = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     used = token < tl.load(lengths + seq)
     at_table = tables + seq * J + token // C
     page = tl.load(at_table, mask=used, other=0).to(tl.int64)
     at_D = tl.arange(0, D)[None, :]
-    key_SD = tl.load(k + (page * k_p + token % C * k_c)[:, None] + at_D, mask=used[:, None], other=0.0)
+    at_key = k + (page * k_p + token % C * k_c)[:, None] + at_D
+    key_SD = tl.load(at_key, mask=used[:, None], other=0.0)
     tl.store(out + (seq * out_b + token * out_s)[:, None] + at_D, key_SD, mask=used[:, None])
 
 
 def gathered(kernel, k_PCD, tables_BJ, lengths_B):
     """Launch it for all sequences; places that nobody wrote stay NaN."""
-    out_BSD = torch.full((len(lengths_B), int(lengths_B.max()), k_PCD.shape[2]), torch.nan, device=DEVICE)
+    shape = len(lengths_B), int(lengths_B.max()), k_PCD.shape[2]
+    out_BSD = torch.full(shape, torch.nan, device=DEVICE)
     grid = (len(lengths_B), triton.cdiv(out_BSD.shape[1], 16))
     kernel[grid](
-        k_PCD, tables_BJ, lengths_B, out_BSD, k_PCD.stride(0), k_PCD.stride(1), tables_BJ.stride(0), tables_BJ.shape[1],
+        k_PCD, tables_BJ, lengths_B, out_BSD,
+        k_PCD.stride(0), k_PCD.stride(1), tables_BJ.stride(0), tables_BJ.shape[1],
         out_BSD.stride(0), out_BSD.stride(1), k_PCD.shape[1], k_PCD.shape[2], 16,
     )  # fmt: skip
     return out_BSD
 
 
-k_PCD = torch.arange(8.0, device=DEVICE)[:, None, None].expand(8, 16, 16).contiguous()  # page p holds the number p
+numbers_P11 = torch.arange(8.0, device=DEVICE)[:, None, None]
+k_PCD = numbers_P11.expand(8, 16, 16).contiguous()  # page p holds the number p
 wide = torch.zeros(2, 100, dtype=torch.int32, device=DEVICE)  # room for 100 pages a sequence
 wide[0, :3], wide[1, :2] = torch.tensor([5, 2, 7]), torch.tensor([4, 1])
 tables, lengths = wide[:, :3], torch.tensor([40, 20], dtype=torch.int32, device=DEVICE)
 spec = torch.full((2, 40, 16), torch.nan, device=DEVICE)
 gather_spec(k_PCD, tables, lengths, spec)
-print("          token   0    15    16    39")
+shown = [0, 15, 16, 39]
+print(f"{'token':>14} " + "".join(f"{t:6}" for t in shown))
 for name, out in (("spec", spec), ("gather", gathered(gather, k_PCD, tables, lengths))):
     for b in range(2):
-        print(f"{name:7} seq {b}  " + "".join(f"{x:6.0f}" for x in out[b, [0, 15, 16, 39], 0].tolist()))
+        row = "".join(f"{x:6.0f}" for x in out[b, shown, 0].tolist())
+        print(f"{name:7} seq {b}  {row}")
 
 # %% [markdown]
-# The first sequence is right, the second is not. Every test with one sequence passes. Find the fault and write the kernel anew as `mended_gather`, with the same parameters.
+# The first sequence is right, the second is not. Every test with one sequence passes. Find the
+# fault and write the kernel anew as `mended_gather`, with the same parameters.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -124,7 +140,10 @@ for name, out in (("spec", spec), ("gather", gathered(gather, k_PCD, tables, len
 
 # %% tags=["exercise"]
 @triton.jit
-def mended_gather(k, tables, lengths, out, k_p, k_c, table_b, J, out_b, out_s, C: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr):
+def mended_gather(
+    k, tables, lengths, out, k_p, k_c, table_b, J, out_b, out_s,
+    C: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """One program: BLOCK tokens of one sequence."""
     ### BEGIN SOLUTION
     b = tl.program_id(0)
@@ -132,7 +151,8 @@ def mended_gather(k, tables, lengths, out, k_p, k_c, table_b, J, out_b, out_s, C
     d = tl.arange(0, D)
     inside = t < tl.load(lengths + b)
     page = tl.load(tables + b * table_b + t // C, mask=inside, other=0).to(tl.int64)
-    row_SD = tl.load(k + (page * k_p + (t % C) * k_c)[:, None] + d[None, :], mask=inside[:, None], other=0.0)
+    at = k + (page * k_p + (t % C) * k_c)[:, None] + d[None, :]
+    row_SD = tl.load(at, mask=inside[:, None], other=0.0)
     tl.store(out + (b * out_b + t * out_s)[:, None] + d[None, :], row_SD, mask=inside[:, None])
     ### END SOLUTION
 
@@ -141,7 +161,8 @@ def mended_gather(k, tables, lengths, out, k_p, k_c, table_b, J, out_b, out_s, C
 kvedu.check("lab18.mended_gather", mended_gather)
 
 # %% tags=["measure"]
-same = torch.equal(gathered(mended_gather, k_PCD, tables, lengths).nan_to_num(-1), spec.nan_to_num(-1))
+out = gathered(mended_gather, k_PCD, tables, lengths)
+same = torch.equal(out.nan_to_num(-1), spec.nan_to_num(-1))
 print("mended, against the spec:", "equal" if same else "different")
 
 # %% [markdown]
@@ -153,8 +174,9 @@ print("mended, against the spec:", "equal" if same else "different")
 
 # %%
 def decode_spec(
-    q_BHD: torch.Tensor, k_PCKD: torch.Tensor, v_PCKD: torch.Tensor, tables_BJ: torch.Tensor, lengths_B: torch.Tensor, scale: float
-) -> torch.Tensor:
+    q_BHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, tables_BJ: Tensor, lengths_B: Tensor,
+    scale: float,
+) -> Tensor:  # fmt: skip
     """Attention [B, H, D] of one query a sequence over all its tokens."""
     (B, H, D), (P, C, K, _) = q_BHD.shape, k_PCKD.shape
     out_BHD = torch.empty_like(q_BHD)
@@ -168,31 +190,40 @@ def decode_spec(
 
 
 # %% [markdown]
-# Write `decode`: program (head, b) serves the G query heads of KV head `head` of sequence b, and walks over its pages, one at a time.
+# Write `decode`: program (head, b) serves the G query heads of KV head `head` of sequence b, and
+# walks over its pages, one at a time.
 #
-# - Rows of q: query heads `head * G` … `head * G + G - 1`, at `q + b * q_b + … * q_h`. A tile has GP ≥ G rows (a power of two, 16 at least); mask the others.
+# - Rows of q: query heads `head * G` … `head * G + G - 1`, at `q + b * q_b + … * q_h`. A tile has
+#   GP ≥ G rows (a power of two, 16 at least); mask the others.
 # - Keys of page p: `k + p * k_p + c * k_c + head * k_k + d`. Values have the same strides.
-# - The last page is seldom full. What no token was written to is NaN: never load it, and let it have no weight.
-# - Keep a running maximum m and sum l for each row ([GP]), and a result [GP, D] that shrinks when m grows. `tl.dot(a, b, input_precision="ieee")` multiplies in full fp32.
+# - The last page is seldom full. What no token was written to is NaN: never load it, and let it
+#   have no weight.
+# - Keep a running maximum `m` and sum `l` for each row (`[GP]`), and a result `[GP, D]` that
+#   shrinks when `m` grows. `tl.dot(a, b, input_precision="ieee")` multiplies in full fp32.
 
 # %% [markdown]
 # <details><summary>Hint 1: the outline</summary>
 #
-# For each page number j below `tl.cdiv(length, C)`: its page from the table (as int64), a mask `j * C + c < length`, k as `[C, D]`, scores as `[GP, C]` with −∞ where the mask is false, the
+# For each page number j below `tl.cdiv(length, C)`: its page from the table (as int64), a mask
+# `j * C + c < length`, k as `[C, D]`, scores as `[GP, C]` with −∞ where the mask is false, the
 # running maximum and sum, v as `[C, D]`, the result.
 #
 # </details>
 #
 # <details><summary>Hint 2: the running softmax</summary>
 #
-# The new maximum is `tl.maximum(m, tl.max(s, 1))`. The weights of the tile are the exponentials of s minus *that*; what l and acc hold already is relative to the old one, so multiply both by the exponential of old minus new before they take in the tile.
+# The new maximum is `tl.maximum(m, tl.max(s, 1))`. The weights of the tile are the exponentials of
+# `s` minus *that*; what `l` and `acc` hold already is relative to the old one, so multiply both by
+# the exponential of old minus new before they take in the tile.
 #
 # </details>
 
 # %% tags=["exercise"]
 @triton.jit
-def decode(q, k, v, out, tables, lengths, q_b, q_h, k_p, k_c, k_k, table_b, out_b, out_h, scale,
-           G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, C: tl.constexpr):  # fmt: skip
+def decode(
+    q, k, v, out, tables, lengths, q_b, q_h, k_p, k_c, k_k, table_b, out_b, out_h, scale,
+    G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
     """One program: the G query heads of one KV head of one sequence."""
     ### BEGIN SOLUTION
     head, b = tl.program_id(0), tl.program_id(1)
@@ -226,12 +257,14 @@ def decode(q, k, v, out, tables, lengths, q_b, q_h, k_p, k_c, k_k, table_b, out_
 kvedu.check("lab18.decode", decode)
 
 # %% [markdown]
-# Does it read what exercise 1 says? Two sequences in shuffled pages; in the interpreter every load is counted.
+# Does it read what exercise 1 says? Two sequences in shuffled pages; in the interpreter every load
+# is counted.
 
 # %% tags=["measure"]
 B, H, K, D, C = 2, 9, 3, 64, 16
 lengths = torch.tensor([100, 37], dtype=torch.int32, device=DEVICE)
-tables = torch.tensor([[9, 2, 5, 1, 8, 0, 3], [7, 4, 6, 0, 0, 0, 0]], dtype=torch.int32, device=DEVICE)
+pages = [[9, 2, 5, 1, 8, 0, 3], [7, 4, 6, 0, 0, 0, 0]]
+tables = torch.tensor(pages, dtype=torch.int32, device=DEVICE)
 torch.manual_seed(0)
 k_PCKD, v_PCKD = torch.randn(2, 10, C, K, D).to(DEVICE)
 q_BHD = torch.randn(B, H, D).to(DEVICE)
@@ -241,8 +274,9 @@ def attended(kernel):
     """Decode by a kernel: [B, H, D]."""
     out = torch.full_like(q_BHD, torch.nan)
     kernel[(K, B)](
-        q_BHD, k_PCKD, v_PCKD, out, tables, lengths, q_BHD.stride(0), q_BHD.stride(1), *k_PCKD.stride()[:3], tables.stride(0),
-        out.stride(0), out.stride(1), D**-0.5, H // K, 16, D, C,
+        q_BHD, k_PCKD, v_PCKD, out, tables, lengths,
+        *q_BHD.stride()[:2], *k_PCKD.stride()[:3], tables.stride(0), *out.stride()[:2],
+        D**-0.5, H // K, 16, D, C,
     )  # fmt: skip
     return out
 
@@ -259,22 +293,27 @@ def count(work):
     return seen.asked + seen.written
 
 
-print("close to the spec:", torch.allclose(attended(decode), decode_spec(q_BHD, k_PCKD, v_PCKD, tables, lengths, D**-0.5), atol=1e-5))
+spec = decode_spec(q_BHD, k_PCKD, v_PCKD, tables, lengths, D**-0.5)
+print("close to the spec:", torch.allclose(attended(decode), spec, atol=1e-5))
 needed, moved = decode_bytes(lengths.tolist(), H, K, D, 4), count(lambda: attended(decode))
-print(f"bytes needed: {needed:,}; moved by the kernel: " + ("(counted in the interpreter only)" if moved is None else f"{moved:,}"))
+counted = "(counted in the interpreter only)" if moved is None else f"{moved:,}"
+print(f"bytes needed: {needed:,}; moved by the kernel: {counted}")
 
 # %% [markdown]
 # ## Exercise 4 · One split
 #
 # **Outcome:** a part that can be merged · **Difficulty:** ●●○ · **Time:** 20 min
 #
-# One long sequence and few KV heads make few programs, and most of a chip is idle. So the keys are cut: program (head, b, split) takes `cdiv(pages, splits)` whole pages, of which the last splits may get few or none. It leaves its part of the result,
-# *normalized*, and for each query head the natural log of the sum of exponentials of its scores. A split without keys leaves 0 and −∞.
+# One long sequence and few KV heads make few programs, and most of a chip is idle. So the keys are
+# cut: program (head, b, split) takes `cdiv(pages, splits)` whole pages, of which the last splits
+# may get few or none. It leaves its part of the result, *normalized*, and for each query head the
+# natural log of the sum of exponentials of its scores. A split without keys leaves 0 and −∞.
 
 # %%
 def split_spec(
-    q_BHD: torch.Tensor, k_PCKD: torch.Tensor, v_PCKD: torch.Tensor, tables_BJ: torch.Tensor, lengths_B: torch.Tensor, scale: float, splits: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+    q_BHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, tables_BJ: Tensor, lengths_B: Tensor,
+    scale: float, splits: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Parts [B, H, splits, D] and log-sums [B, H, splits]."""
     (B, H, D), (P, C, K, _) = q_BHD.shape, k_PCKD.shape
     parts, logs = q_BHD.new_zeros(B, H, splits, D), q_BHD.new_full((B, H, splits), -torch.inf)
@@ -283,7 +322,8 @@ def split_spec(
         share = -(-pages // splits)
         for i in range(splits):
             mine = tables_BJ[b, i * share : min((i + 1) * share, pages)].long()
-            k_SKD, v_SKD = (x[mine].flatten(0, 1)[: max(0, length - i * share * C)] for x in (k_PCKD, v_PCKD))
+            left = max(0, length - i * share * C)
+            k_SKD, v_SKD = (x[mine].flatten(0, 1)[:left] for x in (k_PCKD, v_PCKD))
             for h in range(H if len(k_SKD) else 0):
                 scores_S = k_SKD[:, h // (H // K)] @ q_BHD[b, h] * scale
                 parts[b, h, i] = torch.softmax(scores_S, 0) @ v_SKD[:, h // (H // K)]
@@ -292,26 +332,31 @@ def split_spec(
 
 
 # %% [markdown]
-# Write `decode_split`. Parts lie at `parts + b * p_b + h * p_h + split * p_s + d`, log-sums at `logs + b * l_b + h * l_h + split`.
+# Write `decode_split`. Parts lie at `parts + b * p_b + h * p_h + split * p_s + d`, log-sums at
+# `logs + b * l_b + h * l_h + split`.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# `for j in range(start, stop)` with `start = split * share` and `stop = tl.minimum(start + share, pages)`.
+# `for j in range(start, stop)` with `start = split * share` and
+# `stop = tl.minimum(start + share, pages)`.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# After a loop that never ran, l is 0. `tl.where(l == 0.0, 1.0, l)` is a divisor that never hurts.
+# After a loop that never ran, `l` is 0. `tl.where(l == 0.0, 1.0, l)` is a divisor that never hurts.
 #
 # </details>
 
 # %% tags=["exercise"]
 @triton.jit
-def decode_split(q, k, v, parts, logs, tables, lengths, q_b, q_h, k_p, k_c, k_k, table_b, p_b, p_h, p_s, l_b, l_h, scale, splits,
-                 G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, C: tl.constexpr):  # fmt: skip
-    """One program: the G query heads of one KV head of one sequence, over one split of its pages."""
+def decode_split(
+    q, k, v, parts, logs, tables, lengths, q_b, q_h, k_p, k_c, k_k, table_b,
+    p_b, p_h, p_s, l_b, l_h, scale, splits,
+    G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """One program: the G query heads of a KV head of one sequence, over one split of its pages."""
     ### BEGIN SOLUTION
     head, b, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     g, d, c = tl.arange(0, GP), tl.arange(0, D), tl.arange(0, C)
@@ -339,7 +384,8 @@ def decode_split(q, k, v, parts, logs, tables, lengths, q_b, q_h, k_p, k_c, k_k,
         l = l * shrink + tl.sum(p, 1)
         m = m_new
     safe = tl.where(l == 0.0, 1.0, l)
-    tl.store(parts + b * p_b + h[:, None] * p_h + split * p_s + d[None, :], acc / safe[:, None], mask=real[:, None])
+    to = parts + b * p_b + h[:, None] * p_h + split * p_s + d[None, :]
+    tl.store(to, acc / safe[:, None], mask=real[:, None])
     tl.store(logs + b * l_b + h * l_h + split, m + tl.log(safe), mask=real)
     ### END SOLUTION
 
@@ -352,10 +398,12 @@ kvedu.check("lab18.decode_split", decode_split)
 #
 # **Outcome:** the whole from its parts · **Difficulty:** ●●○ · **Time:** 10 min
 #
-# A second launch puts the parts together, a program for each query head of each sequence. Each part counts by the softmax of the log-sums. A part whose log-sum is −∞ does not count, *whatever its memory holds*: real kernels leave it unwritten. (At least one part is not empty.)
+# A second launch puts the parts together, a program for each query head of each sequence. Each part
+# counts by the softmax of the log-sums. A part whose log-sum is −∞ does not count, *whatever its
+# memory holds*: real kernels leave it unwritten. (At least one part is not empty.)
 
 # %%
-def merge_spec(parts_BHSD: torch.Tensor, logs_BHS: torch.Tensor) -> torch.Tensor:
+def merge_spec(parts_BHSD: Tensor, logs_BHS: Tensor) -> Tensor:
     """The attention over all keys, [B, H, D]."""
     weights_BHS = torch.softmax(logs_BHS, -1)
     used_BHS1 = (logs_BHS > -torch.inf)[..., None]
@@ -368,13 +416,17 @@ def merge_spec(parts_BHSD: torch.Tensor, logs_BHS: torch.Tensor) -> torch.Tensor
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `tl.load(…, mask=s < splits, other=float("-inf"))` gives log-sums that need no further care. For the parts, the mask is where the weight is above 0.
+# `tl.load(…, mask=s < splits, other=float("-inf"))` gives log-sums that need no further care. For
+# the parts, the mask is where the weight is above 0.
 #
 # </details>
 
 # %% tags=["exercise"]
 @triton.jit
-def merge_splits(parts, logs, out, p_b, p_h, p_s, l_b, l_h, out_b, out_h, splits, D: tl.constexpr, SP: tl.constexpr):
+def merge_splits(
+    parts, logs, out, p_b, p_h, p_s, l_b, l_h, out_b, out_h, splits,
+    D: tl.constexpr, SP: tl.constexpr,
+):  # fmt: skip
     """One program: one query head of one sequence."""
     ### BEGIN SOLUTION
     h, b = tl.program_id(0), tl.program_id(1)
@@ -397,13 +449,18 @@ kvedu.check("lab18.merge_splits", merge_splits)
 # %% tags=["measure"]
 def in_splits(splits):
     """Decode in splits: [B, H, D]."""
-    parts, logs = q_BHD.new_full((B, H, splits, D), torch.nan), q_BHD.new_full((B, H, splits), torch.nan)
+    parts = q_BHD.new_full((B, H, splits, D), torch.nan)
+    logs = q_BHD.new_full((B, H, splits), torch.nan)
     decode_split[(K, B, splits)](
-        q_BHD, k_PCKD, v_PCKD, parts, logs, tables, lengths, q_BHD.stride(0), q_BHD.stride(1), *k_PCKD.stride()[:3], tables.stride(0),
+        q_BHD, k_PCKD, v_PCKD, parts, logs, tables, lengths,
+        *q_BHD.stride()[:2], *k_PCKD.stride()[:3], tables.stride(0),
         *parts.stride()[:3], *logs.stride()[:2], D**-0.5, splits, H // K, 16, D, C,
     )  # fmt: skip
     out = torch.full_like(q_BHD, torch.nan)
-    merge_splits[(H, B)](parts, logs, out, *parts.stride()[:3], *logs.stride()[:2], out.stride(0), out.stride(1), splits, D, triton.next_power_of_2(splits))
+    merge_splits[(H, B)](
+        parts, logs, out, *parts.stride()[:3], *logs.stride()[:2], *out.stride()[:2],
+        splits, D, triton.next_power_of_2(splits),
+    )  # fmt: skip
     return out
 
 
@@ -411,8 +468,9 @@ spec = decode_spec(q_BHD, k_PCKD, v_PCKD, tables, lengths, D**-0.5)
 for splits in (1, 2, 4, 8):
     close = torch.allclose(in_splits(splits), spec, atol=1e-5)
     moved = count(lambda: in_splits(splits))
-    cost = "" if moved is None else f", {moved / needed - 1:+.0%} bytes"
-    print(f"{splits} splits: {K * B * splits:2} programs, close to the spec: {close}{cost}")
+    cost = "" if moved is None else f", bytes {moved / needed - 1:+.0%}"
+    print(f"splits: {splits}, programs: {K * B * splits:2}, close to the spec: {close}{cost}")
 
 # %% [markdown] tags=["solution"]
-# With texts this short splitting only costs. The parts of a split take the same bytes however many keys it has, so with thousands of keys in a split the surplus is gone, and the chip is full.
+# With texts this short splitting only costs. The parts of a split take the same bytes however many
+# keys it has, so with thousands of keys in a split the surplus is gone, and the chip is full.

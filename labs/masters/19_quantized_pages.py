@@ -13,16 +13,18 @@
 # %% [markdown]
 # # Lab 19 · Quantized pages
 #
-# You will write both ways through a page of codes as Triton kernels: numbers to codes when a token comes, codes to numbers inside a decode kernel, in registers and nowhere else. Each time the
-# question is a few lines of PyTorch, the *spec*. Chapter 19 has the story, lab 18 the decode kernel that you will change; this lab needs about 75 minutes and a CPU. On a GPU the same kernels are compiled and run there.
+# You will write both ways through a page of codes as Triton kernels: numbers to codes when a token
+# comes, codes to numbers inside a decode kernel, in registers and nowhere else. Each time the
+# question is a few lines of PyTorch, the *spec*. Chapter 19 has the story, lab 18 the decode kernel
+# that you will change.
 #
-# Under each exercise stands a check; it says what is wrong, not only that something is. `kvedu.progress()` shows what you
-# have done.
-#
-# The letters are the book's: **B** sequences, **H** query heads, **K** KV heads, **G** = H/K, **D** numbers in a head, **C** tokens in a page, **N** tokens of a step. A *group* is some numbers that share a scale.
+# The letters are the book's: **B** sequences, **H** query heads, **K** KV heads, **G** = H/K, **D**
+# head size, **C** tokens in a page, **N** tokens of a step. A *group* is some numbers that share a
+# scale.
 
 # %%
 import torch
+from torch import Tensor
 
 import kvedu
 from kvedu.kernels.interpret import kernel_device
@@ -36,7 +38,9 @@ import triton.language as tl
 #
 # **Outcome:** bytes with nothing forgotten · **Difficulty:** ●○○ · **Time:** 10 min
 #
-# A page holds the keys of C tokens, K heads of D numbers each, in codes of `bits` bits (8, 4 or 2). Each `group` neighbors of a head share a scale of 16 bits, and, if they are not `symmetric`, a zero point of 16 bits. Write `page_bytes(C, K, D, bits, group, symmetric)`. Groups divide D.
+# A page holds the keys of C tokens, K heads of D numbers each, in codes of `bits` bits (8, 4 or 2).
+# Each `group` neighbors of a head share a scale of 16 bits, and, if they are not `symmetric`, a
+# zero point of 16 bits. Write `page_bytes(C, K, D, bits, group, symmetric)`. Groups divide D.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -60,18 +64,20 @@ kvedu.check("lab19.page_bytes", page_bytes)
 # %% tags=["measure"]
 plain = 16 * 8 * 128 * 2
 for bits, group in ((8, 128), (8, 32), (4, 128), (4, 32), (2, 32)):
-    print(f"{bits} bits, groups of {group:3}: {plain / page_bytes(16, 8, 128, bits, group, False):.2f} times smaller than 16 bits")
+    factor = plain / page_bytes(16, 8, 128, bits, group, False)
+    print(f"{bits} bits, groups of {group:3}: {factor:.2f} times smaller than 16 bits")
 
 # %% [markdown]
 # ## Exercise 2 · Into the page
 #
 # **Outcome:** codes and scales, written as tokens come · **Difficulty:** ●●○ · **Time:** 15 min
 #
-# Symmetric codes of 8 bits: the largest magnitude of a token's head gets code 127 or −127. The spec:
+# Symmetric codes of 8 bits: the largest magnitude of a token's head gets code 127 or −127. The
+# spec:
 
 # %%
-def code_spec(x_NKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Codes int8 [N, K, D], scales [N, K], and what comes back; a row of zeros has scale 0 and codes 0."""
+def code_spec(x_NKD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes int8 [N, K, D], scales [N, K], and what comes back; of a row of zeros all are 0."""
     scale_NK = x_NKD.abs().amax(-1) / 127
     safe_NK = torch.where(scale_NK == 0, 1.0, scale_NK)
     codes_NKD = (x_NKD / safe_NK[..., None]).round()
@@ -79,12 +85,16 @@ def code_spec(x_NKD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Te
 
 
 # %% [markdown]
-# Write `code_rows`: program (n, head) codes one head of one token. Its numbers lie at `x + n * x_n + head * x_k + d`, its codes go to `codes + n * c_n + head * c_k + d`, its scale to `scales + n * s_n + head`, and what comes back (the whole number times the scale, fp32) to `back + n * b_n + head * b_k + d`: that is what a model would go on with. D is a power of two.
+# Write `code_rows`: program (n, head) codes one head of one token. Its numbers lie at
+# `x + n * x_n + head * x_k + d`, its codes go to `codes + n * c_n + head * c_k + d`, its scale to
+# `scales + n * s_n + head`, and what comes back (the whole number times the scale, fp32) to
+# `back + n * b_n + head * b_k + d`: that is what a model would go on with. D is a power of two.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# `tl.max(tl.abs(x), 0)` is the largest magnitude. Triton has no `round`: add a half and take the floor.
+# `tl.max(tl.abs(x), 0)` is the largest magnitude. Triton has no `round`: add a half and take the
+# floor.
 #
 # </details>
 #
@@ -116,19 +126,34 @@ kvedu.check("lab19.code_rows", code_rows)
 # %% tags=["measure"]
 torch.manual_seed(0)
 x_NKD = torch.randn(40, 3, 64).to(DEVICE)
-codes, scales, back_NKD = torch.empty_like(x_NKD, dtype=torch.int8), x_NKD.new_empty(40, 3), torch.empty_like(x_NKD)
-code_rows[(40, 3)](x_NKD, codes, scales, back_NKD, *x_NKD.stride()[:2], *codes.stride()[:2], scales.stride(0), *back_NKD.stride()[:2], 64)
-print("largest error, in halves of a scale:", round(((back_NKD - x_NKD).abs() / scales[..., None]).max().item() * 2, 2))
+
+
+def coded(x_NKD):
+    """Codes, scales and what comes back, by `code_rows`."""
+    N, K, D = x_NKD.shape
+    codes, back = torch.empty_like(x_NKD, dtype=torch.int8), torch.empty_like(x_NKD)
+    scales = x_NKD.new_empty(N, K)
+    code_rows[(N, K)](
+        x_NKD, codes, scales, back,
+        *x_NKD.stride()[:2], *codes.stride()[:2], scales.stride(0), *back.stride()[:2], D,
+    )  # fmt: skip
+    return codes, scales, back
+
+
+codes, scales, back_NKD = coded(x_NKD)
+largest = ((back_NKD - x_NKD).abs() / scales[..., None]).max().item()
+print(f"largest error: {largest:.2f} of a scale")
 
 # %% [markdown]
 # ## Exercise 3 · Two signs in a byte
 #
 # **Outcome:** codes of 4 bits, the negative ones too · **Difficulty:** ●●○ · **Time:** 10 min
 #
-# Codes −8 … 7 in two's complement take 4 bits: −1 is `1111`. Number d of a row lies in byte d // 2, in the low half where d is even, in the high half where it is odd. The spec:
+# Codes −8 … 7 in two's complement take 4 bits: −1 is `1111`. Number d of a row lies in byte d // 2,
+# in the low half where d is even, in the high half where it is odd. The spec:
 
 # %%
-def unpack_spec(packed_Nb: torch.Tensor, scales_N: torch.Tensor) -> torch.Tensor:
+def unpack_spec(packed_Nb: Tensor, scales_N: Tensor) -> Tensor:
     """Numbers [N, D] of packed codes [N, D / 2] (uint8), each row with its scale."""
     N, half = packed_Nb.shape
     out_ND = torch.empty(N, 2 * half)
@@ -141,12 +166,14 @@ def unpack_spec(packed_Nb: torch.Tensor, scales_N: torch.Tensor) -> torch.Tensor
 
 
 # %% [markdown]
-# Write `unpack_rows`: program n writes row n. Bytes lie at `packed + n * p_n + d // 2`, results at `out + n * out_n + d`.
+# Write `unpack_rows`: program n writes row n. Bytes lie at `packed + n * p_n + d // 2`, results at
+# `out + n * out_n + d`.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Load the byte of each d (neighbors load the same one) and make it int32 with `.to(tl.int32)`. A shift by `d % 2 * 4` and `& 15` take out a code.
+# Load the byte of each d (neighbors load the same one) and make it int32 with `.to(tl.int32)`. A
+# shift by `d % 2 * 4` and `& 15` take out a code.
 #
 # </details>
 
@@ -169,15 +196,17 @@ kvedu.check("lab19.unpack_rows", unpack_rows)
 # %% [markdown]
 # ## Exercise 4 · Decode over codes
 #
-# **Outcome:** half the bytes, and no number written anywhere · **Difficulty:** ●●● · **Time:** 25 min
+# **Outcome:** little more than half the bytes of a cache, and no number written anywhere ·
+# **Difficulty:** ●●● · **Time:** 25 min
 #
-# Pages hold codes of 8 bits `[P, C, K, D]`, and beside them scales `[P, C, K]`. The spec decodes, then attends:
+# Pages hold codes of 8 bits `[P, C, K, D]`, and beside them scales `[P, C, K]`. The spec decodes,
+# then attends:
 
 # %%
 def decode_codes_spec(
-    q_BHD: torch.Tensor, kc_PCKD: torch.Tensor, ks_PCK: torch.Tensor, vc_PCKD: torch.Tensor, vs_PCK: torch.Tensor,
-    tables_BJ: torch.Tensor, lengths_B: torch.Tensor, scale: float,
-) -> torch.Tensor:  # fmt: skip
+    q_BHD: Tensor, kc_PCKD: Tensor, ks_PCK: Tensor, vc_PCKD: Tensor, vs_PCK: Tensor,
+    tables_BJ: Tensor, lengths_B: Tensor, scale: float,
+) -> Tensor:  # fmt: skip
     """Attention [B, H, D] over the numbers that the codes stand for."""
     (B, H, D), (P, C, K, _) = q_BHD.shape, kc_PCKD.shape
     k_PCKD, v_PCKD = kc_PCKD * ks_PCK[..., None], vc_PCKD * vs_PCK[..., None]
@@ -192,29 +221,37 @@ def decode_codes_spec(
 
 
 # %% [markdown]
-# Write `decode_codes`, a walk over the pages as in lab 18, program (head, b) for G query heads. It must load each code once, and *one* scale for each token, not one for each number:
+# Write `decode_codes`, a walk over the pages as in lab 18, program (head, b) for G query heads. It
+# must load each code once, and *one* scale for each token, not one for each number:
 #
-# - Codes at `kc + page * c_p + c * c_c + head * c_k + d` (values: `vc`, the same strides); make them fp32 in registers.
-# - Scales at `ks + page * s_p + c * s_c + head * s_k` (values: `vs`). A key's scale may meet its score *after* the product; a value's scale may meet its weight *before* the product.
+# - Codes at `kc + page * c_p + c * c_c + head * c_k + d` (values: `vc`, the same strides); make
+#   them fp32 in registers.
+# - Scales at `ks + page * s_p + c * s_c + head * s_k` (values: `vs`). A key's scale may meet its
+#   score *after* the product; a value's scale may meet its weight *before* the product.
 # - Where no token is, codes and scales are rubbish (127 and NaN).
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Take your `decode` of lab 18. Two lines are new (the loads of the scales), three change.
+# Take your `decode` of lab 18. New are the scales' addresses and their two loads. What changes:
+# both loads of codes make them fp32, and both products take in a scale.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# l is the sum of the weights as the softmax has them. The values' scales belong to the second product only.
+# `l` is the sum of the weights as the softmax has them. The values' scales belong to the second
+# product only.
 #
 # </details>
 
 # %% tags=["exercise"]
 @triton.jit
-def decode_codes(q, kc, ks, vc, vs, out, tables, lengths, q_b, q_h, c_p, c_c, c_k, s_p, s_c, s_k, table_b, out_b, out_h, scale,
-                 G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, C: tl.constexpr):  # fmt: skip
+def decode_codes(
+    q, kc, ks, vc, vs, out, tables, lengths, q_b, q_h, c_p, c_c, c_k, s_p, s_c, s_k,
+    table_b, out_b, out_h, scale,
+    G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
     """One program: the G query heads of one KV head of one sequence, over pages of codes."""
     ### BEGIN SOLUTION
     head, b = tl.program_id(0), tl.program_id(1)
@@ -251,7 +288,8 @@ def decode_codes(q, kc, ks, vc, vs, out, tables, lengths, q_b, q_h, c_p, c_c, c_
 kvedu.check("lab19.decode_codes", decode_codes)
 
 # %% [markdown]
-# Your kernels together: 40 tokens of 3 heads go through `code_rows` into pages, and `decode_codes` reads them. Against attention over the numbers as they were:
+# Your kernels together: 40 tokens of 3 heads go through `code_rows` into pages, and `decode_codes`
+# reads them. Against attention over the numbers as they were:
 
 # %% tags=["measure"]
 B, H, K, D, C = 1, 9, 3, 64, 16
@@ -260,8 +298,7 @@ k_NKD, v_NKD = torch.randn(2, 40, K, D).to(DEVICE)
 q_BHD = torch.randn(B, H, D).to(DEVICE)
 pages = []
 for x_NKD in (k_NKD, v_NKD):
-    codes, scales, back = torch.empty_like(x_NKD, dtype=torch.int8), x_NKD.new_empty(40, K), torch.empty_like(x_NKD)
-    code_rows[(40, K)](x_NKD, codes, scales, back, *x_NKD.stride()[:2], *codes.stride()[:2], scales.stride(0), *back.stride()[:2], D)
+    codes, scales, _ = coded(x_NKD)
     place = torch.arange(40, device=DEVICE)
     for x, shape in ((codes, (4, C, K, D)), (scales, (4, C, K))):
         pages.append(torch.zeros(shape, dtype=x.dtype, device=DEVICE))
@@ -274,8 +311,9 @@ def attended():
     """Decode by your kernel: [B, H, D]."""
     out = torch.full_like(q_BHD, torch.nan)
     decode_codes[(K, B)](
-        q_BHD, kc, ks, vc, vs, out, tables, lengths, q_BHD.stride(0), q_BHD.stride(1), *kc.stride()[:3], *ks.stride(),
-        tables.stride(0), out.stride(0), out.stride(1), D**-0.5, H // K, 16, D, C,
+        q_BHD, kc, ks, vc, vs, out, tables, lengths,
+        *q_BHD.stride()[:2], *kc.stride()[:3], *ks.stride(), tables.stride(0), *out.stride()[:2],
+        D**-0.5, H // K, 16, D, C,
     )  # fmt: skip
     return out
 
@@ -283,31 +321,39 @@ def attended():
 k_NHD, v_NHD = (x.repeat_interleave(H // K, 1) for x in (k_NKD, v_NKD))
 weights = torch.softmax(torch.einsum("hd,nhd->hn", q_BHD[0], k_NHD) / D**0.5, -1)
 exact = torch.einsum("hn,nhd->hd", weights, v_NHD)
-print(f"error of attention by 8-bit codes: {((attended()[0] - exact).norm() / exact.norm()).item():.1%}")
+error = (attended()[0] - exact).norm() / exact.norm()
+print(f"error of attention by 8-bit codes: {error.item():.1%}")
 if DEVICE == "cpu":
     from kvedu.kernels.watch import watching
 
     with watching() as counted:
         attended()
-    print(f"asked for: {counted.asked:,} bytes; keys and values in 16 bits alone would be {2 * 40 * K * D * 2:,}")
+    cache, plain = counted.asked - q_BHD.nbytes, 2 * 40 * K * D * 2
+    print(f"codes and scales: {cache:,} bytes asked for; in 16 bits {plain:,}: {cache / plain:.0%}")
 
 # %% [markdown]
 # ## Exercise 5 · Where is token t?
 #
 # **Outcome:** no half-written unit read, no token lost · **Difficulty:** ●●○ · **Time:** 15 min
 #
-# Where codes share a scale along the tokens, they are made by whole *units* of `unit` tokens, and the last `residual` tokens before a query are to be seen exactly. So a query with `before` tokens before it finds
+# Where codes share a scale along the tokens, they are made by whole *units* of `unit` tokens, and
+# the last `residual` tokens before a query are to be seen exactly. So a query with `before` tokens
+# before it finds
 #
-# - a token as a code in a page, if it lies in a unit that is complete *and* wholly older than the last `residual` ones,
-# - the other tokens before it in the exact *tail*, a ring: token t at place t % W, with W = `residual + unit - 1` places,
+# - a token as a code in a page, if it lies in a unit that is complete *and* wholly older than the
+#   last `residual` ones,
+# - the other tokens before it in the exact *tail*, a ring: token t at place t % W, with W =
+#   `residual + unit - 1` places,
 # - its own token, number `before`, among the step's fresh ones.
 #
-# Write `where_is(t, before, residual, unit, C)`: `("page", j, offset)` with j the number of the page in the sequence's table, `("tail", 0, place)`, or `("fresh", 0, 0)`. Units begin at token 0.
+# Write `where_is(t, before, residual, unit, C)`: `("page", j, offset)` with j the number of the
+# page in the sequence's table, `("tail", 0, place)`, or `("fresh", 0, 0)`. Units begin at token 0.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Which is the first token that is *not* a code? `max(0, before - residual)`, rounded down to whole units.
+# Which is the first token that is *not* a code? `max(0, before - residual)`, rounded down to whole
+# units.
 #
 # </details>
 
@@ -328,7 +374,9 @@ kvedu.check("lab19.where_is", where_is)
 # %% tags=["measure"]
 for before in (15, 16, 40):
     found = [where_is(t, before, 8, 16, 16)[0] for t in range(before + 1)]
-    print(f"{before} tokens before the query, 8 exact, units of 16: " + ", ".join(f"{found.count(kind)} {kind}" for kind in ("page", "tail", "fresh")))
+    counts = ", ".join(f"{kind} {found.count(kind):2}" for kind in ("page", "tail", "fresh"))
+    print(f"{before} tokens before the query, 8 exact, units of 16: {counts}")
 
 # %% [markdown] tags=["solution"]
-# The border depends on `before` alone, not on how the tokens came. That is what makes a long prompt in one piece and the same prompt in chunks give the same text.
+# The border depends on `before` alone, not on how the tokens came. That is what makes a long prompt
+# in one piece and the same prompt in chunks give the same text.

@@ -13,16 +13,16 @@
 # %% [markdown]
 # # Lab 20 · Graphs and launch overhead
 #
-# You will say who waits for whom, host or device; choose the recording that serves a step; copy a step to where a recording reads it, and run the real model with it; and write a kernel that takes
-# three operations' place and moves no byte twice. Chapter 20 has the story; this lab needs about 55 minutes and a CPU. On a GPU the kernel is compiled and run there.
+# You will say who waits for whom, host or device; choose the recording that serves a step; copy a
+# step to where a recording reads it, and run the real model with it; and write a kernel that takes
+# three operations' place and moves no byte twice. Chapter 20 has the story.
 #
-# Under each exercise stands a check; it says what is wrong, not only that something is. `kvedu.progress()` shows what you
-# have done.
-#
-# The letters are the book's: **B** rows of a step, **J** pages of a sequence, **C** tokens in a page, **N** rows, **M** numbers in a row.
+# The letters are the book's: **B** rows of a step, **J** pages of a sequence, **C** tokens in a
+# page, **N** rows, **M** numbers in a row.
 
 # %%
 import torch
+from torch import Tensor
 
 import kvedu
 from kvedu.kernels.interpret import kernel_device
@@ -40,16 +40,20 @@ _ = torch.set_grad_enabled(False)
 # %% [markdown]
 # ## Exercise 1 · Who waits for whom
 #
-# **Outcome:** the time of a step from its kernels and its launches · **Difficulty:** ●○○ · **Time:** 10 min
+# **Outcome:** the time of a step from its kernels and its launches · **Difficulty:** ●○○ ·
+# **Time:** 10 min
 #
-# The host asks for one kernel after the other, and asking takes `launch` µs each. The device runs a kernel as soon as it has been asked for and the one before is done. Write
-# `finish(times, launch)`: `times` are the kernels' own times in µs, in order. Return the pair of the moment at which the device is done, counted from the moment at which the host begins to ask, and
-# of the time that the device was idle until then.
+# The host asks for one kernel after the other, and asking takes `launch` µs each. The device runs a
+# kernel as soon as it has been asked for and the one before is done. Write `finish(times, launch)`:
+# `times` are the kernels' own times in µs, in order. Return the pair of the moment at which the
+# device is done, counted from the moment at which the host begins to ask, and of the time that the
+# device was idle until then.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# Kernel number i, counted from 1, has been asked for at `i * launch`. Keep the moment at which the device is free.
+# Kernel number i, counted from 1, has been asked for at `i * launch`. Keep the moment at which the
+# device is free.
 #
 # </details>
 
@@ -69,37 +73,62 @@ def finish(times, launch):
 kvedu.check("lab20.finish", finish)
 
 # %% [markdown]
-# Now real kernels. What does a decode step of the book's model launch, and how many bytes does each launch move? The library counts it without a GPU (`kvedu.kernels.launches`). An H200's datasheet turns bytes into the least time. How long must a launch take for the device to be idle half of the time?
+# Now real kernels. What does a decode step of the book's model launch, and how many bytes does each
+# launch move? The library counts it without a GPU (`kvedu.kernels.launches`). An H200's datasheet
+# turns bytes into the least time. How long must a launch take for the device to be idle half of the
+# time?
 
 # %% tags=["measure"]
 from kvedu.viz.launches import data, unrolled
 
 made = data(models=("SmolLM2-135M",))["models"][0]
 bandwidth = hardware("H200-SXM").bandwidth
-for name, step in (("operations apart", made["apart"]), ("fused kernels", made["fused"])):
+
+
+def idle_share(times, launch):
+    """Share of a step in which the device waits."""
+    end, idle = finish(times, launch)
+    return idle / end
+
+
+print(f"{'':24}{'launches':>9}{'0.25 µs':>9}{'1 µs':>6}{'5 µs':>6}{'half idle from':>17}")
+for name, step in (("apart", made["apart"]), ("fused", made["fused"])):
     for batch in (1, 64):
         times = [1e6 * size / bandwidth for size in unrolled(step, batch, 2048)]
-        line = ", ".join(f"{launch} µs: {idle / end:4.0%}" for launch in (0.25, 1, 5) for end, idle in [finish(times, launch)])
-        print(f"{name:16}  {len(times)} launches, {batch:2} sequences, device idle at {line}")
+        low, high = 0.0, 100.0
+        while high - low > 0.01:  # the share grows with the time of a launch
+            middle = (low + high) / 2
+            low, high = (low, middle) if idle_share(times, middle) >= 0.5 else (middle, high)
+        shares = [f"{idle_share(times, launch):.0%}" for launch in (0.25, 1, 5)]
+        line = f"{shares[0]:>9}{shares[1]:>6}{shares[2]:>6}{high:14.1f} µs"
+        print(f"{f'{name}, sequences: {batch:2}':24}{len(times):9}{line}")
 
 # %% [markdown] tags=["solution"]
-# More sequences do not take more launches, and give each kernel more to do. Fewer launches help as much. And a recording has none: the host asks once.
+# The last column answers the question. With one sequence the device is half idle even if a launch
+# takes less than a microsecond; with 64 sequences and fused kernels, only from some 5 µs on. More
+# sequences do not take more launches, and give each kernel more to do. Fewer launches help too, but
+# less. And a recording has none: the host asks once.
 
 # %% [markdown]
 # ## Exercise 2 · The ladder
 #
-# **Outcome:** the recording that serves a step, and what padding costs · **Difficulty:** ●○○ · **Time:** 10 min
+# **Outcome:** the recording that serves a step, and what padding costs · **Difficulty:** ●○○ ·
+# **Time:** 10 min
 #
-# Steps have been recorded for the numbers of rows in `ladder`, in no particular order. `running` says how many sequences run in each of some steps. A recording of n rows serves n sequences or fewer. Where none is large
-# enough, the step runs plain. Write `rungs(ladder, running)`. Return the pair of
+# Steps have been recorded for the numbers of rows in `ladder`, in no particular order. `running`
+# says how many sequences run in each of some steps. A recording of n rows serves n sequences or
+# fewer. Where none is large enough, the step runs plain. Write `rungs(ladder, running)`. Return the
+# pair of
 #
 # - a list: for each step the rows of the smallest recording that serves it, or `None`;
-# - of all rows of the replayed steps, the share that is for nobody, a float; 0.0 where nothing is replayed.
+# - of all rows of the replayed steps, the share that is for nobody, a float; 0.0 where nothing is
+#   replayed.
 
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `min(..., default=None)`. For the share add up rows and idle rows over all replayed steps, and divide once.
+# `min(..., default=None)`. For the share add up rows and idle rows over all replayed steps, and
+# divide once.
 #
 # </details>
 
@@ -118,7 +147,8 @@ def rungs(ladder, running):
 kvedu.check("lab20.rungs", rungs)
 
 # %% [markdown]
-# A day of a server: the number of running sequences wanders between 1 and 270. Which ladder would you take?
+# A day of a server: the number of running sequences wanders between 1 and 270. Which ladder would
+# you take?
 
 # %% tags=["measure"]
 from kvedu.engine.graphs import LADDER
@@ -127,21 +157,33 @@ day, n = [], 40
 for word in torch.randint(-9, 10, (5000,), generator=torch.Generator().manual_seed(0)).tolist():
     n = min(270, max(1, n + word))
     day.append(n)
-for name, ladder in (("powers of two", [2**i for i in range(9)]), ("the library's", LADDER), ("eights", range(8, 257, 8)), ("one", [256])):
+ladders = {
+    "powers of two": [2**i for i in range(9)],
+    "the library's": LADDER,
+    "eights": range(8, 257, 8),
+    "one": [256],
+}
+print(f"{'':14}{'recordings':>11}{'rows for nobody':>17}{'steps plain':>13}")
+for name, ladder in ladders.items():
     taken, share = rungs(ladder, day)
-    print(f"{name:14} {len(ladder):3} recordings, {share:4.0%} of the rows for nobody, {taken.count(None) / len(day):4.0%} of the steps plain")
+    print(f"{name:14}{len(ladder):11}{share:17.0%}{taken.count(None) / len(day):13.0%}")
 
 # %% [markdown]
 # ## Exercise 3 · Tensors that stay
 #
 # **Outcome:** a step that can be replayed · **Difficulty:** ●●○ · **Time:** 15 min
 #
-# A recording reads from five tensors, always the same ones: `buffers` is a dictionary of `ids`, `positions`, `slots` and `lengths`, int64 `[B]`, and `tables`, int64 `[B, J]`. Write
-# `load(buffers, rows, C, spare)`: it copies a step in and returns nothing. `rows` holds `(token, t, pages)` for each sequence, at most B of them: its newest token, that token's position, and its pages in order.
+# A recording reads from five tensors, always the same ones: `buffers` is a dictionary of `ids`,
+# `positions`, `slots` and `lengths`, int64 `[B]`, and `tables`, int64 `[B, J]`. Write
+# `load(buffers, rows, C, spare)`: it copies a step in and returns nothing. `rows` holds
+# `(token, t, pages)` for each sequence, at most B of them: its newest token, that token's position,
+# and its pages in order.
 #
-# - `slots`: where the new key goes, `page * C + place`. `lengths`: tokens that the sequence holds, the new one among them.
+# - `slots`: where the new key goes, `page * C + place`. `lengths`: tokens that the sequence holds,
+#   the new one among them.
 # - Unused entries of a table are 0.
-# - Rows that nobody needs do all the work, too. Let them be token 0 at position 0 of a sequence whose only page is `spare`.
+# - Rows that nobody needs do all the work, too. Let them be token 0 at position 0 of a sequence
+#   whose only page is `spare`.
 #
 # What an earlier step left in the tensors is still there.
 
@@ -177,7 +219,9 @@ def load(buffers, rows, C, spare):
 kvedu.check("lab20.load", load)
 
 # %% [markdown]
-# Under the real model. A step of four rows is recorded (on a CPU a recording calls its function again, see chapter 20), two people are served by it, and a third one leaves early. The answers must be those of plain steps.
+# Under the real model. A step of four rows is recorded (on a CPU a recording calls its function
+# again, see chapter 20), two people are served by it, and a third one leaves early. The answers
+# must be those of plain steps.
 
 # %% tags=["measure"]
 from kvedu.caches.paged import PagedCache
@@ -186,29 +230,41 @@ from kvedu.kernels.paged_attention import PagedLayout
 from kvedu.model.fused_decode import fused_decode
 
 model = kvedu.load("smollm2-135m", dtype=torch.float32, device="cpu")
-prompts = [model.tokenizer.encode(text) for text in ("The capital of France is", "Roses are red, violets are", "Water boils at a temperature of")]
+tokenizer = model.tokenizer
+beginnings = (
+    "The capital of France is",
+    "Roses are red, violets are",
+    "Water boils at a temperature of",
+)
+prompts = [tokenizer.encode(text) for text in beginnings]
 
 
-def answers(record, C=16, n=(6, 2, 6)):
+def answers(record, C=16, n=(6, 2, 8)):
     """Greedy tokens of three prompts, by plain steps or by a recording of four rows."""
     cache = PagedCache(model.config, n_pages=8, page_size=C, spare=True, device=model.device)
     seqs = [cache.add() for _ in prompts]
     with cache.step(dict(zip(seqs, map(len, prompts)))) as view:
-        said = [[int(x.argmax())] for x in model(torch.tensor(sum(prompts, [])), view, view.last_rows)]
-    buffers = {name: torch.zeros(4, dtype=torch.int64) for name in ("ids", "positions", "slots", "lengths")}
-    buffers["tables"] = torch.zeros(4, 2, dtype=torch.int64)
+        found = model(torch.tensor(sum(prompts, [])), view, view.last_rows)
+    said = [[int(x.argmax())] for x in found]
+    shapes = {"ids": (4,), "positions": (4,), "slots": (4,), "lengths": (4,), "tables": (4, 2)}
+    buffers = {name: torch.zeros(shape, dtype=torch.int64) for name, shape in shapes.items()}
     given, logits_BV = dict(buffers), torch.zeros(4, model.config.V)
 
     def work():
-        rows = torch.stack((torch.arange(4), torch.ones(4, dtype=torch.int64), given["lengths"] - 1), 1)
+        rows = torch.stack((torch.arange(4), torch.ones(4).long(), given["lengths"] - 1), 1)
         layout = PagedLayout(given["tables"].int(), rows)
-        logits_BV.copy_(fused_decode(model, cache.k, cache.v, given["ids"], given["positions"], given["slots"], layout))
+        step = given["ids"], given["positions"], given["slots"]
+        logits_BV.copy_(fused_decode(model, cache.k, cache.v, *step, layout))
 
     recording = Again(work)
     while who := [i for i in range(3) if len(said[i]) < n[i]]:
         with cache.step({seqs[i]: 1 for i in who}) as view:
             if record:
-                load(buffers, [(said[i][-1], row.start, cache.tables.tables[seqs[i]]) for i, row in zip(who, view.rows)], C, cache.spare_page)
+                rows = [
+                    (said[i][-1], row.start, cache.tables.tables[seqs[i]])
+                    for i, row in zip(who, view.rows)
+                ]
+                load(buffers, rows, C, cache.spare_page)
                 recording.replay()
                 view.appended.update(range(model.config.L))
                 found = logits_BV
@@ -220,18 +276,23 @@ def answers(record, C=16, n=(6, 2, 6)):
 
 
 plain, replayed = answers(False), answers(True)
-for before, now in zip(plain, replayed):
-    print("equal" if now == before else "NOT EQUAL", repr(model.tokenizer.decode(now)))
+for beginning, before, now in zip(beginnings, plain, replayed):
+    text = " ".join((beginning + tokenizer.decode(now)).split())
+    print(f"{'equal' if now == before else 'NOT EQUAL'}: {text} …")
 
 # %% [markdown]
 # ## Exercise 4 · Residual and norm in one kernel
 #
-# **Outcome:** a fused kernel that moves the formula's bytes · **Difficulty:** ●●○ · **Time:** 20 min
+# **Outcome:** a fused kernel that moves the formula's bytes · **Difficulty:** ●●○ ·
+# **Time:** 20 min
 #
-# In every layer the stream takes in what attention or the MLP has added, and the next product reads it normalized. The spec, operation by operation:
+# In every layer the stream takes in what attention or the MLP has added, and the next product reads
+# it normalized. The spec, operation by operation:
 
 # %%
-def add_norm_spec(x_NM: torch.Tensor, residual_NM: torch.Tensor, weight_M: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+def add_norm_spec(
+    x_NM: Tensor, residual_NM: Tensor, weight_M: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
     """(the norm of the sum, the sum)."""
     total_NM = x_NM + residual_NM
     mean_square_N1 = total_NM.pow(2).mean(-1, keepdim=True)
@@ -239,31 +300,38 @@ def add_norm_spec(x_NM: torch.Tensor, residual_NM: torch.Tensor, weight_M: torch
 
 
 # %% [markdown]
-# Write it as one kernel. A program has one row, n, of M numbers, in a block of `BLOCK` lanes, a power of two that is M or more. `x_n` is the stride of `x` from row to row, and so on; within a row numbers stand side by side. Store the norm to
-# `out` and the sum to `total`, and ask for no number twice.
+# Write it as one kernel. A program has one row, n, of M numbers, in a block of `BLOCK` lanes, a
+# power of two that is M or more. `x_n` is the stride of `x` from row to row, and so on; within a
+# row numbers stand side by side. Store the norm to `out` and the sum to `total`, and ask for no
+# number twice.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Lanes that hold no number must be 0 in the sum of squares: `tl.load(..., mask=m < M, other=0.0)`. And the mean is over M numbers, not over BLOCK lanes.
+# Lanes that hold no number must be 0 in the sum of squares: `tl.load(..., mask=m < M, other=0.0)`.
+# And the mean is over M numbers, not over BLOCK lanes.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# `tl.sum(total_M * total_M, 0)` is one number, `tl.rsqrt` its inverse root. Store with the same mask.
+# `tl.sum(total_M * total_M, 0)` is one number, `tl.rsqrt` its inverse root. Store with the same
+# mask.
 #
 # </details>
 
 # %% tags=["exercise"]
 @triton.jit
-def add_norm(x, residual, weight, out, total, x_n, residual_n, out_n, total_n, M, eps, BLOCK: tl.constexpr):
+def add_norm(
+    x, residual, weight, out, total, x_n, residual_n, out_n, total_n, M, eps, BLOCK: tl.constexpr
+):
     """One program: one row. Stores the norm of x + residual, times weight, and the sum."""
     n = tl.program_id(0)
     m = tl.arange(0, BLOCK)
     ### BEGIN SOLUTION
     used = m < M
-    whole = tl.load(x + n * x_n + m, mask=used, other=0.0) + tl.load(residual + n * residual_n + m, mask=used, other=0.0)
+    whole = tl.load(x + n * x_n + m, mask=used, other=0.0)
+    whole += tl.load(residual + n * residual_n + m, mask=used, other=0.0)
     scale = tl.rsqrt(tl.sum(whole * whole, 0) / M + eps)
     w = tl.load(weight + m, mask=used, other=0.0)
     tl.store(total + n * total_n + m, whole, mask=used)
@@ -280,16 +348,20 @@ kvedu.check("lab20.add_norm", add_norm)
 # %% tags=["measure"]
 N, M = 8, model.config.M
 x_NM, residual_NM = torch.randn(2, N, M, device=DEVICE)
-weight_M, out_NM, total_NM = torch.randn(M, device=DEVICE), torch.empty(N, M, device=DEVICE), torch.empty(N, M, device=DEVICE)
+weight_M = torch.randn(M, device=DEVICE)
+out_NM, total_NM = torch.empty(2, N, M, device=DEVICE)
 args = x_NM, residual_NM, weight_M, out_NM, total_NM, M, M, M, M, M, 1e-5
 if DEVICE == "cpu":
     with watching() as seen:
         add_norm[(N,)](*args, BLOCK=triton.next_power_of_2(M))
-    print(f"touched {seen.read + seen.written:,} bytes; must move {rmsnorm.add_cost(N, M, 4).bytes:,.0f}")
+    least = rmsnorm.add_cost(N, M, 4).bytes
+    print(f"touched {seen.read + seen.written:,} bytes; must move {least:,.0f}")
 else:
     add_norm[(N,)](*args, BLOCK=triton.next_power_of_2(M))
 norm_NM, sum_NM = add_norm_spec(x_NM, residual_NM, weight_M, 1e-5)
-print("equal to the spec:", torch.allclose(out_NM, norm_NM, atol=1e-5) and torch.allclose(total_NM, sum_NM))
+equal = torch.allclose(out_NM, norm_NM, atol=1e-5) and torch.allclose(total_NM, sum_NM)
+print("equal to the spec:", equal)
 
 # %% [markdown] tags=["solution"]
-# The weight is asked for by every program and counted once: the chip's cache holds it. Nothing else can be saved. What could be is a launch, and that is what the kernel is for.
+# The weight is asked for by every program and counted once: the chip's cache holds it. No byte more
+# can be saved; a launch can, and that is what the kernel is for.

@@ -66,6 +66,40 @@ def test_the_setup_cell_comes_second_and_ids_pair_up(labs) -> None:
     assert solution == ["lab07-00", "lab07-01", "lab07-02", "lab07-03", "lab07-04", "lab07-05"]
 
 
+TASK = "# %% [markdown]\n# ## {}\n#\n# **Outcome:** all of it · **Difficulty:** ●○○ · **Time:** {} min\n#\n# Save 37.5 % where K = G and `K = 3`.\n\n"
+
+
+def test_what_every_lab_says_is_said_by_the_builder(labs) -> None:
+    text = HEAD + "# You will write it.\n#\n# **K** heads.\n\n" + TASK.format("Exercise 1 · A", 12) + EXERCISE + CHECK
+    lab = read_master(labs(text.replace("# # Lab 7 · Small\n\n", "# # Lab 7 · Small\n#\n")))
+    title, opening, house, letters = lab.learner.cells[0].source.split("\n\n")
+    assert (title, opening, letters) == ("# Lab 7 · Small", "You will write it.", "**K** heads.")
+    assert house.startswith("The exercises take about 10 minutes. A CPU is enough.\n") and "`kvedu.progress()`" in house
+    solved = lab.solution.cells[0].source.split("\n\n")
+    assert solved[0] == "# Solution of lab 7 · Small" and solved[2:] == [opening, house, letters]
+    assert solved[1] == "This is the solved lab; the exercise is [Lab 7](../07-small-lab.ipynb)."
+
+
+def test_challenges_and_kernels_are_counted_in(labs) -> None:
+    text = HEAD + TASK.format("Exercise 1 · A", 20) + EXERCISE.replace("def double", "DEVICE = kernel_device()\ndef double") + CHECK
+    text = text.replace("# # Lab 7 · Small\n\n", "# # Lab 7 · Small\n#\n# You will.\n\n")
+    house = read_master(labs(text + TASK.format("Challenge · B (optional)", 10))).learner.cells[0].source.split("\n\n")[2]
+    assert "about 20 minutes (30 with the challenge)" in house and "Triton's interpreter" in house
+
+
+def test_spaces_that_must_not_break(labs) -> None:
+    prose = read_master(labs(HEAD + TASK.format("Exercise 1 · A", 12) + EXERCISE + CHECK)).learner.cells[2].source
+    assert "all of it\u00a0· **Difficulty:** ●○○\u00a0· **Time:** 12\u00a0min" in prose
+    assert "Save 37.5\u00a0% where K\u00a0=\u00a0G and `K = 3`." in prose
+
+
+def test_remarks_for_tools_are_cut_and_a_learners_cell_is_no_part_of_the_solution(labs) -> None:
+    text = HEAD + '# %%\nimport os  # noqa: E402\nx = [\n]  # fmt: skip\n\n' + '# %% tags=["learner"]\nprint("your idea")\n'
+    lab = read_master(labs(text))
+    assert codes(lab.learner)[1:] == ["import os\nx = [\n]", 'print("your idea")']
+    assert codes(lab.solution)[1:] == ["import os\nx = [\n]"]
+
+
 def test_two_regions_in_a_cell(labs) -> None:
     two = EXERCISE.rstrip() + "\n\n\ndef treble(x):\n    ### BEGIN SOLUTION\n    return x + x + x\n    ### END SOLUTION\n\n\n"
     learner = codes(read_master(labs(HEAD + two + CHECK)).learner)[1]
@@ -180,6 +214,13 @@ def test_a_check_that_passes_the_starter_is_refused(labs) -> None:
     path = labs(HEAD + EXERCISE + '# %% tags=["check"]\nprint("fine")\n')
     with pytest.raises(MasterError, match="passes an untouched starter"):
         build_labs.build_lab(path.parents[1], read_master(path))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "labs" / "masters").glob("*.py")), ids=lambda path: path.stem)
+def test_no_line_of_code_is_cut_off_on_the_page(path: Path) -> None:
+    """The column holds 100 characters."""
+    wide = [line for line in path.read_text("utf-8").splitlines() if len(line) > 100]
+    assert not wide, wide
 
 
 def test_the_committed_labs_are_what_their_masters_give() -> None:
