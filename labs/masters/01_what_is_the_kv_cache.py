@@ -187,8 +187,10 @@ print(tokenizer.decode(made))
 # - `rows_with(P, n)`: the same with a cache;
 # - `pairs_with(P, n)`: pairs of a query and a key it may see, all steps together, with a cache.
 #
-# Then say in `exponents` how each grows with n, when n is large: a quantity that grows like n² has
-# exponent 2.
+# Then say how they grow with n, when n is large: a quantity that grows like n² has exponent 2.
+# `exponents()` returns them as a dict with the keys `"rows without"`, `"rows with"`, `"pairs without"`
+# and `"pairs with"`.
+# You wrote no formula for the pairs without a cache: think of what each of n steps meets anew.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>

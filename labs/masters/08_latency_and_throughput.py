@@ -315,8 +315,11 @@ kvedu.check("lab08.smallest_ceiling", smallest_ceiling)
 # %% [markdown]
 # Your two functions on the simulated A100:
 
-# %% tags=["measure"]
+# %%
 llama, a100 = known_model("Llama-3-8B").config, hardware("A100-80GB-SXM")
+step_seconds, n_blocks = roofline_seconds(llama, a100), blocks_beside_weights(llama, a100)
+
+# %% tags=["measure"]
 RATE, TTFT, TPOT = 20, 0.5, 0.030
 chip = server(llama, a100, prompt=500, output=150)
 for rate in (RATE, 30):
@@ -324,7 +327,6 @@ for rate in (RATE, 30):
     said = "none will do" if found is None else "{} to {}".format(*found)
     print(f"closed form, sequences at {rate} requests a second: {said}")
 
-step_seconds, n_blocks = roofline_seconds(llama, a100), blocks_beside_weights(llama, a100)
 requests = independent(
     poisson(250, RATE, seed=5), lognormal(500, 0.8, 4000), lognormal(150, 0.6, 450), seed=6
 )

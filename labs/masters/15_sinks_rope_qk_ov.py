@@ -315,7 +315,7 @@ print(f"median of {score_LH.numel()} heads: {score_LH.median():.0%}")
 # token's row (normed). Write `ov_matrix(w_v, w_o, head, H, K)` as an `[M, M]` matrix for a *row* x:
 # `x @ OV`. `w_v` is `[K D, M]`, the value projection: values are `w_v @ x`, KV head by KV head.
 # `w_o` is `[M, H D]`, the output projection: it takes the outputs of all query heads, one after the
-# other.
+# other. (What is measured with it here and below wants the heads of exercise 4, so do that first.)
 
 # %% [markdown]
 # <details><summary>Hint</summary>
