@@ -4,9 +4,10 @@
 
 The set (``kvedu.texts.held_out``): 20 continuations of code by 128 tokens, 10 tasks of edit or extract by 80, 10 of prose
 and 10 at temperature 1 by 128. Each prompt is decoded plainly and by each proposer in turn, and only decoding is
-timed, not the prompt's pass. What a round costs (c) is measured apart, on frozen texts that are not in the set: passes by their
-rows, drafts by themselves (the first one runs the prompt), a draw from the target's distribution where tokens are drawn. So the predicted speed-up, τ / (1 + c), knows of the set only how many tokens a round gave,
-and of how many rows. Then the batch is swept until guesses lose. Two cores, in bf16 where they have it; some ten minutes.
+timed, not the prompt's pass. What a round costs (c) is measured apart, before and after each part of the set, on frozen texts
+that are not in it: passes by their rows, drafts by themselves (the first one runs the prompt), a draw from the target's
+distribution where tokens are drawn. So the predicted speed-up, τ / (1 + c), knows of the set only how many tokens a round gave,
+and of how many rows. Then the batch is swept until guesses lose. Two cores, in bf16 where they have it; some thirteen minutes.
 """
 
 from __future__ import annotations
@@ -211,12 +212,33 @@ def by_depth(rounds: Sequence[Round]) -> list[float]:
     return shares
 
 
-def measure(model: Transformer, makers: dict[str, Callable[[], Proposer]], step: dict[int, float], drafts: dict[float, dict[str, Drafting]], every: int) -> dict[str, float]:
-    """The held-out set by every proposer beside plain decoding."""
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of a pass by its rows, of a draft by its proposer, and what ``draw_seconds`` says."""
+
+    step: dict[int, float]
+    draft: dict[str, Drafting]
+    draw: tuple[float, float, float]
+
+    @classmethod
+    def now(cls, model: Transformer, makers: dict[str, Callable[[], Proposer]], temperature: float) -> Costs:
+        """Measured now: a machine is not as fast all the time."""
+        sampling = Sampling(temperature=temperature, seed=1)
+        draft = {name: draft_seconds(model, make, sampling) for name, make in makers.items()}
+        return cls(pass_seconds(model, [n for n in ROWS if n <= 32], repeats=3), draft, draw_seconds(model, sampling))
+
+    def with_(self, other: Costs) -> Costs:
+        """The mean of both."""
+        draft = {name: Drafting(mean((one.first, other.draft[name].first)), mean((one.later, other.draft[name].later))) for name, one in self.draft.items()}
+        step = {n: mean((seconds, other.step[n])) for n, seconds in self.step.items()}
+        return Costs(step, draft, tuple(map(mean, zip(self.draw, other.draw))))
+
+
+def measure(model: Transformer, makers: dict[str, Callable[[], Proposer]], every: int) -> dict[str, float]:
+    """The held-out set by every proposer beside plain decoding; costs are measured before and after each group."""
     values: dict[str, float] = {}
-    verify = interpolate(step)
     for group in held_out.groups():
-        draft, (alone, rejected, kept) = drafts[group.temperature], draw_seconds(model, Sampling(temperature=group.temperature))
+        before = Costs.now(model, makers, group.temperature)
         plain: list[Decoded] = []
         found: dict[str, list[tuple[Decoded, Decoded]]] = {name: [] for name in makers}
         for i, prompt in enumerate(group.prompts[::every]):
@@ -224,11 +246,15 @@ def measure(model: Transformer, makers: dict[str, Callable[[], Proposer]], step:
             one = decode(model, [prompt], group.new_tokens, None, sampling)
             plain.append(one)
             for name, make in makers.items():
-                nth = 1 if name in WHOLE else SPARSE if draft[name].later < step[1] else 2 * SPARSE
+                nth = 1 if name in WHOLE else SPARSE if before.draft[name].later < before.step[1] else 2 * SPARSE
                 if i % nth == 0:
                     found[name].append((one, decode(model, [prompt], group.new_tokens, make(), sampling)))
+        costs = before.with_(Costs.now(model, makers, group.temperature))
+        step, draft, (alone, rejected, kept) = costs.step, costs.draft, costs.draw
+        verify = interpolate(step)
         values[f"{group.name}_plain_ms_per_token"] = 1e3 * median(d.per_token for d in plain)
-        print(f"\n{group.name}: {len(plain)} prompts, plain {values[f'{group.name}_plain_ms_per_token']:.2f} ms a token", flush=True)
+        print(f"\n{group.name}: {len(plain)} prompts, plain {values[f'{group.name}_plain_ms_per_token']:.2f} ms a token, a pass of one row "
+              f"{1e3 * before.step[1]:.2f} ms before, {2e3 * step[1] - 1e3 * before.step[1]:.2f} after", flush=True)
         print(f"    {'proposer':16s} prompts    τ      c   predicted  measured   acceptance by depth")
         for name, pairs in found.items():
             rounds = [r for _, d in pairs for r in d.rounds]
@@ -288,15 +314,14 @@ def main(argv: list[str]) -> None:
     rows = [n for n in ROWS if not options.quick or n <= 32]
     step = pass_seconds(model, rows)
     print("a pass takes " + ", ".join(f"{n} rows {1e3 * s:.1f} ms" for n, s in step.items()))
-    drafts = {t: {name: draft_seconds(model, make, Sampling(temperature=t, seed=1)) for name, make in makers.items()} for t in (0.0, 1.0)}
-    for t, draft in drafts.items():
-        print(f"a draft at temperature {t:.0f} takes " + ", ".join(f"{name} {1e3 * d.later:.2f} ms" for name, d in draft.items()), flush=True)
+    draft = {name: draft_seconds(model, make, Sampling(seed=1)) for name, make in makers.items()}
+    print("a greedy draft takes " + ", ".join(f"{name} {1e3 * d.later:.2f} ms" for name, d in draft.items()), flush=True)
     values: dict[str, object] = {"held_out_sha256": held_out.sha256(), "dtype": str(dtype).removeprefix("torch."), "threads": torch.get_num_threads()}
     values |= {"pass_rows": list(step), "pass_ms": [1e3 * s for s in step.values()]}
-    values |= {f"{name.replace(' ', '_').replace('-', '_')}_draft_ms": 1e3 * d.later for name, d in drafts[0.0].items()}
-    values |= measure(model, makers, step, drafts, 5 if options.quick else 1)
+    values |= {f"{name.replace(' ', '_').replace('-', '_')}_draft_ms": 1e3 * d.later for name, d in draft.items()}
+    values |= measure(model, makers, 5 if options.quick else 1)
     if not options.quick:
-        values |= sweep(model, makers, step, drafts[0.0])
+        values |= sweep(model, makers, step, draft)
     if options.save:
         save_row("speculative", values, command=" ".join(["python", "bench/bench_speculative.py", *argv]))
 
