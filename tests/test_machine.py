@@ -20,7 +20,7 @@ def test_measure_gives_a_hardware_row():
     assert set(row.flops) == {"fp32", "bf16"} and all(rate > 0 for rate in row.flops.values())
     assert row.bandwidth > 0 and row.memory > 64 * MiB and ridge_point(row, "fp32") > 0
     assert row.date == datetime.date.today().isoformat()
-    assert torch.__version__ in row.source and "threads" in row.source
+    assert torch.__version__ in row.source and "thread" in row.source
     assert set(machine.measure(n_bytes=64, matmul_size=4, dtypes=("fp32",), repeats=1).flops) == {"fp32"}
 
 

@@ -188,8 +188,8 @@ print(tokenizer.decode(made))
 # - `pairs_with(P, n)`: pairs of a query and a key it may see, all steps together, with a cache.
 #
 # Then say how they grow with n, when n is large: a quantity that grows like n² has exponent 2.
-# `exponents()` returns them as a dict with the keys `"rows without"`, `"rows with"`, `"pairs without"`
-# and `"pairs with"`.
+# `exponents()` returns them as a dict with the keys `"rows without"`, `"rows with"`,
+# `"pairs without"` and `"pairs with"`.
 # You wrote no formula for the pairs without a cache: think of what each of n steps meets anew.
 
 # %% [markdown]

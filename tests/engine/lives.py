@@ -9,12 +9,16 @@ from tiny import random_ids
 
 
 def settings(seed):
-    """Kinds of settings: all that a token may be chosen by, and what may be reported of it."""
+    """Kinds of settings: all that a token may be chosen by, and what may be reported of it.
+
+    A filter that keeps several ranks them, and two whose probabilities differ by a rounding change places with the batch
+    that they are computed in; so what is kept here is all, or one. ``test_draw_rows`` has the filters.
+    """
     return [
         Sampling(),
         Sampling(temperature=1.0, seed=seed),
-        Sampling(temperature=1.5, top_k=5, top_p=0.9, seed=seed),
-        Sampling(temperature=0.7, min_p=0.1, repetition_penalty=1.3, seed=seed, logprobs=2, tempered_logprobs=True),
+        Sampling(temperature=1.5, top_k=1 + 200 * (seed % 2), top_p=0.01 ** (1 - seed % 2), seed=seed),
+        Sampling(temperature=0.7, repetition_penalty=1.3, seed=seed, logprobs=2, tempered_logprobs=True),
         Sampling(repetition_penalty=0.8, logprobs=0),
     ]
 
