@@ -12,8 +12,9 @@ html, body { background: white !important; font-size: 10pt }
 figure, .kvfig, table, .admonition, .kvq-question, .kv-verdict { break-inside: avoid }
 mjx-container g { stroke: none !important }  /* a line of width 0 is a hairline in a PDF */
 pre { white-space: pre-wrap !important; font-size: 8pt }
-/* What could scroll is never cut at a page's end: it would leave an empty frame there. */
+/* What could scroll is never cut at a page's end: it would leave an empty frame there. Code goes to the next page with its frame. */
 pre, .highlight, .cell, .cell_input, .cell_output, .output, .literal-block-wrapper { overflow: visible !important; break-inside: auto !important; orphans: 4; widows: 4 }
+div.cell_input, div.highlight { break-inside: avoid !important }
  :is(h1, h2, h3, h4) { break-after: avoid }
 span[id^="document-book/"] + section { break-before: page }
 span[id^="document-labs/solutions/"] + section { display: none }
