@@ -34,6 +34,7 @@ def fused_decode(
     Cost: ``analysis.flops``; a layer is nine launches where the kernels run, attention's splits make ten, norms of queries and keys
     a few more.
     """
+    _check(model)
     h_BM, _ = _into(*fused_blocks(model, k_LPCKD, v_LPCKD, ids_B, positions_B, slots_B, layout), model.norm)
     return linear(h_BM, model.head.weight)
 
@@ -42,9 +43,11 @@ def fused_blocks(
     model: Transformer, k_LPCKD: Sequence[Tensor], v_LPCKD: Sequence[Tensor], ids_N: Tensor, positions_N: Tensor,
     slots_N: Tensor, layout: PagedLayout,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """All blocks, for any step that a layout describes: the stream before the last sum, and what is to be added to it, ``[N, M]`` each."""
+    """All blocks of a model that is ``fusable``, for any step that a layout describes.
+
+    Returns the stream before the last sum and what is to be added to it, ``[N, M]`` each.
+    """
     config = model.config
-    _check(model)
     cos, sin = cos_sin(config.rope, positions_N, torch.float32)
     x_NM, added_NM = model.embed(ids_N), None
     for block, k_PCKD, v_PCKD in zip(model.layers, k_LPCKD, v_LPCKD):
