@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from kvedu.kernels.launch import Chip, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no Triton: {missing()} (no GPU needed)")
-SPILLS_ALLOWED = 0
-"""Bytes of stack of a thread on capability 8.0 and later."""
+OLDER = not missing() and version("triton").startswith("3.6.")
+SPILLS_ALLOWED = 8 if OLDER else 0
+"""Bytes of stack of a thread on capability 8.0 and later. The assembler of Triton 3.6 spills two registers of decode over codes, to
+have three programs of 168 where the next one has two of 194."""
 
 
 @pytest.mark.parametrize("capability", [75, 80, 90, 100])

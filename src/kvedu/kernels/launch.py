@@ -105,7 +105,27 @@ def interpreted() -> bool:
         return False
     import triton.language as tl
 
-    return type(tl.cdiv).__name__ == "InterpretedFunction"
+    if type(tl.cdiv).__name__ != "InterpretedFunction":
+        return False
+    _take_bounds_from_tensors()
+    return True
+
+
+@functools.cache
+def _take_bounds_from_tensors() -> None:
+    """Let a loop's bound be a tensor of one element, which the interpreter of Triton 3.6 hands to ``int`` and NumPy 2.4 refuses."""
+    import triton
+    from triton.runtime import interpreter
+
+    if not triton.__version__.startswith("3.6."):
+        return
+    patch = interpreter._patch_lang_tensor
+
+    def patch_and_mend(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch_and_mend
 
 
 def runs_on(device: torch.device) -> bool:
