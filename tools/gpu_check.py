@@ -2,19 +2,24 @@
 
     python tools/gpu_check.py [--dry] [--minutes 8] [--only tests,kernels] [--out FOLDER]
     python tools/gpu_check.py --pack FOLDER
+    python tools/gpu_check.py --parts
 
 Each part is a command of its own with a limit on its time, so that one that fails or hangs does not take the others
 with it; tests of a file, and labs, run a few at a time. ``--dry`` runs the same parts on a CPU, kernels in Triton's interpreter, with
 tiny sizes: it shows that the script is whole, not that anything is fast. Needs PyTorch, Triton, NumPy, safetensors, tokenizers, gguf and
-pytest; transformers where present. The model's file is taken from ``KVEDU_MODEL_FILE`` or the cache, or joined from its parts.
+pytest; transformers where present. The model's file is taken from ``KVEDU_MODEL_FILE`` or the cache, or joined from its parts. ``--out``
+gets, beside the JSON file, every row that the run stored.
 
-``--pack`` writes trees of less than 60 MiB that can be sent to a machine one after the other: all of them hold what is needed here, each a
-part of the model's file. A run keeps the part that came with its tree (``--only none`` does nothing else), and the last one has all.
+To a machine without a network the model travels in parts, with the packages that it may lack (``carried``) and the commit. ``--pack``
+writes trees of less than 60 MiB to be sent one after the other: all of them hold what is needed here, each a part of the model's file.
+``--parts`` leaves carried packages and parts beside this checkout, for one that is sent the checkout itself: with any one part it is as
+small. A run keeps the part that came with its tree (``--only none`` does nothing else), and the last one has all.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import re
@@ -25,6 +30,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -35,6 +41,8 @@ TREE = 60 * 2**20
 PARTS = "model.part-*"
 PACKED = ("src", "tests", "bench", "tools", "labs/masters", "pyproject.toml", "constraints.txt", "README.md", "Makefile")
 """What travels; the trained heads, most bytes of the library, stay behind, since nothing here reads them."""
+CARRIED = ("gguf",)
+"""Packages that are needed, are Python alone, and are not on every machine with PyTorch and Triton."""
 AT_A_TIME = 6
 """Parts of a group that run together."""
 
@@ -189,6 +197,17 @@ def split(folder: Path, beside: int) -> list[Path]:
     return made
 
 
+def carry(root: Path) -> None:
+    """Put the carried packages, and the commit that they are sent with, into ``root/carried``."""
+    from kvedu.book.provenance import current_commit
+
+    for name in CARRIED:
+        for top in {Path(file.parts[0]) for file in importlib.metadata.files(name) or () if file.parts[0] != ".."}:
+            found = importlib.metadata.distribution(name).locate_file(top)
+            shutil.copytree(found, root / "carried" / top, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    (root / "carried" / "commit").write_text(current_commit() + "\n", encoding="utf-8")
+
+
 def pack(folder: Path) -> list[Path]:
     """Trees ``folder/0``, ``folder/1`` ...: what a GPU needs of this one, and a part of the model's file each."""
     first, left_out = folder / "0", ("__pycache__", "*.egg-info", "heads", ".pytest_cache", "*.so", "browser", "answers")
@@ -197,11 +216,42 @@ def pack(folder: Path) -> list[Path]:
             shutil.copytree(ROOT / name, first / name, ignore=shutil.ignore_patterns(*left_out))
         else:
             shutil.copyfile(ROOT / name, first / name)
+    carry(first)
     parts = split(folder, tree_bytes(first))
     trees = [first, *(Path(shutil.copytree(first, folder / str(number))) for number in range(1, len(parts)))]
     for tree, part in zip(trees, parts):
         shutil.move(part, tree / part.name)
     return trees
+
+
+def leave_parts(root: Path = ROOT) -> list[Path]:
+    """The same for a checkout that is sent itself: its own files, the carried packages and any one part are a tree."""
+    for old in root.glob(PARTS):
+        old.unlink()
+    carry(root)
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True, text=True, check=True).stdout
+    tracked = sum((root / name).stat().st_size for name in listed.split("\0") if name and (root / name).is_file())
+    return split(root, tracked + tree_bytes(root / "carried"))
+
+
+def made_environment(root: Path) -> dict[str, str]:
+    """What every part finds: the library, carried packages where they are missing, the model's file and the commit that was sent."""
+    paths = [str(root / "src"), *(os.environ.get("PYTHONPATH") or "").split(os.pathsep)]
+    if any(find_spec(name) is None for name in CARRIED) and (root / "carried").is_dir():
+        paths.append(str(root / "carried"))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    if (model := model_file(root)) is not None:
+        environment["KVEDU_MODEL_FILE"] = model
+    if (commit := root / "carried" / "commit").is_file() and not (root / ".git").exists():
+        environment["KVEDU_COMMIT"] = commit.read_text(encoding="utf-8").strip()
+    return environment
+
+
+def gather(out: Path | None, begun: float) -> None:
+    """Copy the rows that were stored since the run began to where its own goes."""
+    for row in (ROOT / "bench" / "results").glob("*.json"):
+        if out and row.stat().st_mtime >= begun and row.parent.resolve() != out.resolve():
+            shutil.copyfile(row, out / row.name)
 
 
 def tree_bytes(tree: Path) -> int:
@@ -244,9 +294,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--only", default="", help="names of parts, with commas between")
     parser.add_argument("--out", type=Path, help="folder of the JSON file, instead of bench/results")
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="only write trees that can travel")
+    parser.add_argument("--parts", action="store_true", help="only leave beside this checkout what travels with it")
     options = parser.parse_args(argv)
     if options.pack:
         print("\n".join(f"{tree}: {tree_bytes(tree) / 2**20:.1f} MiB" for tree in pack(options.pack)))
+        return 0
+    if options.parts:
+        print("\n".join(f"{part.name}: {part.stat().st_size / 2**20:.1f} MiB, to be sent with this checkout and carried/" for part in leave_parts()))
         return 0
     import torch
 
@@ -254,9 +308,7 @@ def main(argv: list[str]) -> int:
     if not options.dry and not torch.cuda.is_available():
         print("kvedu: no CUDA device here; `make gpu-dry` runs the same script on a CPU with tiny sizes.", file=sys.stderr)
         return 1
-    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep)}
-    if (model := model_file(ROOT)) is not None:
-        environment["KVEDU_MODEL_FILE"] = model
+    environment, begun = made_environment(ROOT), time.time()
     asked = options.only.split(",")
     chosen = [part for part in parts(options.dry, device) if not options.only or part.name in asked or part.group in asked]
     deadline = time.perf_counter() + 60 * options.minutes * (20 if options.dry else 1)
@@ -274,7 +326,9 @@ def main(argv: list[str]) -> int:
     for _, together in groupby(chosen, lambda part: part.group or part.name):
         with ThreadPoolExecutor(1 if options.dry else AT_A_TIME) as pool:
             list(pool.map(run, together))
+    os.environ |= {key: environment[key] for key in ("KVEDU_COMMIT",) if key in environment}
     print(f"\n{table(chosen)}\n{store(report(chosen, options.dry), options.out, argv)}")
+    gather(options.out, begun)
     return 0 if all(part.status == "passed" for part in chosen) else 1
 
 

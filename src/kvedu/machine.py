@@ -191,7 +191,9 @@ def _cpu_model() -> str:
 
 
 def _commit(file: Path) -> str | None:
-    """Short commit of the repository that tracks this file, if there is one."""
+    """``KVEDU_COMMIT`` where it is set, else the short commit of the repository that tracks this file, if there is one."""
+    if given := os.environ.get("KVEDU_COMMIT"):
+        return given
     if _output("git", "-C", str(file.parent), "ls-files", "--error-unmatch", file.name) is None:
         return None
     commit = _output("git", "-C", str(file.parent), "rev-parse", "--short=12", "HEAD")

@@ -1,5 +1,6 @@
 """`make gpu`, dry: the script is whole, its parts do not take each other down, and the model travels in two parts."""
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -8,9 +9,10 @@ from pathlib import Path
 
 import gpu_check
 import pytest
-from gpu_check import Part, main, model_file, pack, report, split, table, tree_bytes
+from gpu_check import Part, carry, gather, leave_parts, made_environment, main, model_file, pack, report, split, table, tree_bytes
 
 from kvedu import fetch
+from kvedu.book.provenance import current_commit
 
 
 def test_a_dry_run_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +60,7 @@ def test_the_model_travels_in_parts(tmp_path: Path) -> None:
 def test_trees_that_are_sent_are_small_and_whole(tmp_path: Path) -> None:
     """Two of less than 60 MiB, and the library, the benches, the tests and the labs are found in them."""
     trees = pack(tmp_path)
-    assert len(trees) == 2 and all(tree_bytes(tree) < 60 * 2**20 for tree in trees)
+    assert len(trees) == 2 and all(tree_bytes(tree) < 60 * 2**20 and (tree / "carried" / "gguf").is_dir() for tree in trees)
     code = "import kvedu, sys; sys.path[:0] = ['tools', 'bench']; import gpu_check, bench_nano; print(kvedu.__file__); print([p.name for p in gpu_check.parts(False, 'cuda')])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=trees[1], env=os.environ | {"PYTHONPATH": str(trees[1] / "src")}, capture_output=True, text=True
@@ -69,6 +71,49 @@ def test_trees_that_are_sent_are_small_and_whole(tmp_path: Path) -> None:
     assert {"machine", "tests on_the_gpu", "tests quantized_attention_triton", "kernels", "engine", "lab 18"} <= {part.name for part in here}
     for word in [word for part in here for word in part.command[1:] if word.endswith(".py") and not Path(word).is_absolute()]:
         assert (trees[1] / word).exists(), word
+
+
+def test_what_a_machine_may_lack_travels_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gguf, where it is not installed, with what transformers asks of its version; and the commit, which no .git tells there."""
+    carry(tmp_path)
+    monkeypatch.setattr(gpu_check, "find_spec", lambda name: None)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    environment = made_environment(tmp_path)
+    code = "import gguf, importlib.metadata as m; from kvedu.book.provenance import current_commit; print(gguf.__file__, m.version('gguf'), current_commit())"
+    environment["PYTHONPATH"] += os.pathsep + str(Path(gpu_check.ROOT) / "src")
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=tmp_path)
+    where, version, commit = done.stdout.split()
+    assert str(tmp_path) in where and version == importlib.metadata.version("gguf") and commit == current_commit(), done.stderr
+    monkeypatch.setattr(gpu_check, "find_spec", lambda name: "there")
+    assert "carried" not in made_environment(tmp_path)["PYTHONPATH"], "an installed one is not put behind"
+
+
+def test_beside_a_checkout_each_part_is_small_enough(tmp_path: Path) -> None:
+    """Its own files count as sent; old parts make room for new ones, and git sees none of it."""
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "large").write_bytes(bytes(20 * 2**20))
+    subprocess.run(["git", "-C", str(tmp_path), "add", "large"], check=True)
+    (tmp_path / "model.part-9-of-9").touch()
+    parts = leave_parts(tmp_path)
+    assert sorted(tmp_path.glob("model.part-*")) == sorted(parts) and len(parts) == 3
+    assert all(20 * 2**20 + tree_bytes(tmp_path / "carried") + part.stat().st_size <= 60 * 2**20 for part in parts)
+    ignored = (Path(gpu_check.ROOT) / ".gitignore").read_text().splitlines()
+    assert {"/model.part-*", "/carried/"} <= set(ignored)
+
+
+def test_rows_of_the_run_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those stored since it began, and no others."""
+    rows, out = tmp_path / "bench" / "results", tmp_path / "out"
+    rows.mkdir(parents=True)
+    out.mkdir()
+    monkeypatch.setattr(gpu_check, "ROOT", tmp_path)
+    for name, age in (("old", 100), ("new", 0)):
+        (rows / f"{name}.json").write_text("[]")
+        os.utime(rows / f"{name}.json", (1e9 - age, 1e9 - age))
+    gather(out, 1e9 - 1)
+    gather(None, 0)
+    gather(rows, 0)
+    assert [row.name for row in out.iterdir()] == ["new.json"]
 
 
 def test_a_lab_runs_where_it_is_told(tmp_path: Path) -> None:
