@@ -37,7 +37,6 @@ def test_replayed_steps_equal_plain_ones(count: int, fused: bool) -> None:
     lengths = [3 + 2 * i for i in range(count)]
     (plain, seqs), (steady, others) = filled(model, lengths), filled(model, lengths)
     graphs = DecodeGraphs(model, steady, ladder=(1, 2, 4, 8), record=Again, fused=fused)
-    assert graphs.fused == fused
     draw = random.Random(count)
     with torch.inference_mode():
         for step in range(12):
@@ -83,8 +82,9 @@ def test_a_cache_without_a_spare_page_is_refused() -> None:
         DecodeGraphs(model, cache, record=Again)
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
-def test_pages_of_codes_are_replayed_too(format: KVFormat) -> None:
+def test_pages_of_codes_are_replayed_too(format: KVFormat, fused: bool) -> None:
     """Codes of complete units, and the tails of those that are not: what a plain step writes, whatever fills the recording up."""
     model = tiny_model(tiny_config(D=16)).pack()
     caches = [PagedQuantizedCache(model.config, format=format, n_pages=40, page_size=4, spare=True) for _ in range(2)]
@@ -94,7 +94,7 @@ def test_pages_of_codes_are_replayed_too(format: KVFormat) -> None:
         with torch.inference_mode(), cache.step(dict(zip(seqs, lengths))) as view:
             model.hidden(torch.tensor(ids), view)
     plain, steady = caches
-    graphs = DecodeGraphs(model, steady, ladder=(1, 2, 4), record=Again)
+    graphs = DecodeGraphs(model, steady, ladder=(1, 2, 4), record=Again, fused=fused)
     draw = random.Random(0)
     with torch.inference_mode():
         for step in range(14):

@@ -146,7 +146,8 @@ def test_nobody_waits(gpu, format, overlap, recorded):
     with Watch(pinned) as watch:
         serve(engine)
     assert watch.waits == [] and watch.asked > 500 and launched
-    assert (engine.executor.graphs is not None and engine.executor.graphs.fused) == (recorded and FORMATS[format] is None)
+    assert (engine.executor.graphs is not None) == recorded
+    assert {"turn_and_write", "gate"} <= set(launched), "the model was not fused"
 
 
 @pytest.mark.parametrize("mode", [contextlib.nullcontext, torch.inference_mode])

@@ -59,6 +59,32 @@ def test_attend_equals_reference_over_gather(name, heads, window):
 
 
 @every_cache
+@pytest.mark.parametrize("heads", HEADS)
+def test_all_at_once_equals_one_after_the_other(name, heads):
+    """``meet`` is ``rotate``, ``append`` and ``attend``: prompts, chunks, single tokens and a tree; the same outputs, the same contents."""
+    outs = []
+    for at_once in (False, True):
+        cache, generator, seen = CACHES[name](tiny_config(*heads)), torch.Generator().manual_seed(3), []
+        a, b = cache.add(), cache.add()
+        for counts, parents in (({a: 5, b: 2}, None), ({a: 1, b: 1}, None), ({b: 6, a: 1}, None), ({a: 4, b: 1}, {a: [-1, 0, 0, 1]})):
+            n, K, H = sum(counts.values()), cache.config.K, cache.config.H
+            with cache.step(counts, parents) as view:
+                for layer in range(cache.n_layers):
+                    k_NKD, v_NKD = random_kv(cache.config, n, generator)
+                    q_NHD = torch.randn(n, H, cache.config.D, generator=generator)
+                    if at_once:
+                        seen.append(view.meet(layer, q_NHD, k_NKD, v_NKD))
+                    else:
+                        q_NHD, k_NKD = view.rotate(q_NHD, k_NKD)
+                        view.append(layer, k_NKD, v_NKD)
+                        seen.append(view.attend(layer, q_NHD))
+            seen += [x for seq in (a, b) for layer in range(cache.n_layers) for x in contents(cache, seq, layer)]
+        outs.append(seen)
+    for apart, together in zip(*outs):
+        torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-5)
+
+
+@every_cache
 def test_the_strides_of_what_comes_do_not_matter(name):
     """Queries, keys and values that lie head by head give what packed ones give, one sequence at a time and two."""
     config = tiny_config()

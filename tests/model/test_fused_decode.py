@@ -1,4 +1,4 @@
-"""A fused step gives the model's own logits and pages, and launches nine kernels a layer."""
+"""A fused step gives the model's own outputs, over any cache, and launches nine kernels a layer over plain pages."""
 
 import copy
 from collections import Counter
@@ -7,17 +7,21 @@ from functools import partial
 import pytest
 import torch
 
+from kvedu.caches.concat import ConcatCache
+from kvedu.caches.formats import integer
 from kvedu.caches.kv_format import KVFormat
+from kvedu.caches.latent import LatentCache
 from kvedu.caches.paged import PagedCache
 from kvedu.caches.paged_quantized import PagedQuantizedCache
 from kvedu.caches.static import StaticCache
 from kvedu.errors import ConfigError
-from kvedu.kernels import launch, paged_attention, rmsnorm, rope_write, swiglu
+from kvedu.config_experts import ExpertsConfig
+from kvedu.kernels import launch, paged_attention, quantized_pages, rmsnorm, rope_write, swiglu
 from kvedu.kernels.launches import launches
 from kvedu.kernels.paged_attention import PagedLayout
-from kvedu.model.fused_decode import fusable, fused_decode, hidden_over_pages
+from kvedu.model.fused_decode import fused_decode, fuses
 from kvedu.model.transformer import Transformer
-from tiny import tiny_config, tiny_model
+from tiny import tiny_config, tiny_model, with_latents, with_sharing
 
 
 @pytest.mark.parametrize("shape", [{"D": 16}, {"H": 6, "K": 2, "D": 8}, {"H": 4, "K": 1, "D": 16}, {"D": 16, "qk_norm": True}])
@@ -48,55 +52,88 @@ def test_logits_and_pages_are_the_models_own(shape) -> None:
 
 
 KERNELS = pytest.param(True, marks=pytest.mark.skipif(launch.missing() is not None, reason="Triton does not exist on this system"))
+SCENES = {
+    "pages": ({}, None),
+    "biases, norms of queries and keys": (dict(qkv_bias=True, out_bias=True, mlp_bias=True, qk_norm=True), None),
+    "a window in one of two layers": (dict(sliding_window=4, windowed_layers=(True, False)), None),
+    "int8": ({}, KVFormat.int8(group=16)),
+    "codes with tails": ({}, KVFormat(integer(4, 4, "tokens"), integer(4, 16), 4)),
+}
 
 
 @pytest.mark.parametrize("kernels", [False, KERNELS])
+@pytest.mark.parametrize("scene", SCENES)
 @torch.inference_mode()
-def test_any_step_over_pages_is_the_models_own(kernels, monkeypatch) -> None:
+def test_any_step_is_the_models_own(scene, kernels, monkeypatch) -> None:
     """Prompts, a chunk on a forked page, a single token and a tree in one step; by the kernels too, on a GPU or in the interpreter."""
-    model = tiny_model(tiny_config(H=6, K=2, D=16, L=2))
+    changes, format = SCENES[scene]
+    model = tiny_model(tiny_config(H=6, K=2, D=16, L=2, **changes))
     device = "cuda" if kernels and torch.cuda.is_available() else "cpu"
-    plain = two_steps(model, "cpu", Transformer.hidden)
+    plain = two_steps(model, "cpu", format, fused=False)
     if kernels and device == "cpu":
-        for module in (paged_attention, rmsnorm, rope_write, swiglu):
+        for module in (paged_attention, quantized_pages, rmsnorm, rope_write, swiglu):
             monkeypatch.setattr(module, "triton_wanted", lambda *asked: True)
-    fused = two_steps(model.to(device), device, partial(hidden_over_pages, fused=True))
+    fused = two_steps(model.to(device), device, format, fused=True)
     for wanted, got in zip(plain, fused):
         assert torch.allclose(wanted, got.cpu(), atol=1e-4)
 
 
-def two_steps(model, device, hidden):
-    """What ``hidden`` gives for two steps of several sequences, and their pages after them."""
-    cache = PagedCache(model.config, n_pages=24, page_size=4, device=device)
+def two_steps(model, device, format, fused):
+    """The last block's and the first one's outputs in two steps of several sequences, and what is in the pages after them, as numbers."""
+    kind = PagedCache if format is None else partial(PagedQuantizedCache, format=format)
+    cache = kind(model.config, n_pages=24, page_size=4, device=device)
     a, b = cache.add(), cache.add()
     with cache.step({a: 6, b: 3}) as view:
-        first = hidden(model, torch.arange(9, device=device) + 1, view)
+        first = torch.cat(model.tapped(torch.arange(9, device=device) + 1, view, (1,), fused=fused), dim=-1)
         assert view.appended == set(range(model.config.L))
     c = cache.fork(a)
     with cache.step({a: 1, c: 5, b: 4}, {b: [-1, 0, 0, 1]}) as view:
-        second = hidden(model, torch.arange(10, device=device) + 20, view)
-    return torch.cat((first, second)), *cache.page_tensors
+        second = torch.cat(model.tapped(torch.arange(10, device=device) + 20, view, (1, 2), fused=fused), dim=-1)
+    held = [x for seq in (a, b, c) for layer in range(cache.n_layers) for x in cache._read(layer, seq, cache.length(seq))]
+    return first.flatten(), second.flatten(), *held
 
 
 @torch.inference_mode()
-def test_other_views_run_plainly() -> None:
-    """A cache that is no pages, pages of codes, a sequence with gaps, a model that cannot be fused."""
-    model = tiny_model(tiny_config(L=1))
-    holes = PagedCache(model.config, n_pages=8, page_size=4)
+def test_over_any_cache_and_by_blocks_of_any_make() -> None:
+    """A cache that is no pages, a sequence with gaps, latents, experts, keys of another layer: what cannot be fused runs as it is."""
+    holes = PagedCache(tiny_config(), n_pages=8, page_size=4)
     seq = holes.add()
     with holes.step({seq: 6}) as view:
-        model.hidden(torch.arange(6), view)
+        tiny_model().hidden(torch.arange(6), view)
     holes.keep(seq, [0, 1, 4, 5])
-    contiguous, coded = StaticCache(model.config, max_length=9), PagedQuantizedCache(model.config, format=KVFormat.int8(group=8), n_pages=4)
-    odd = tiny_model(tiny_config(L=1, qkv_bias=True))
-    plain = PagedCache(odd.config, n_pages=8, page_size=4)
-    for which, cache, number in ((model, holes, seq), (model, contiguous, None), (model, coded, None), (odd, plain, None)):
-        twin = copy.deepcopy(cache)
-        outs = []
-        for one, run in ((cache, partial(hidden_over_pages, fused=True)), (twin, Transformer.hidden)):
+    latent, shared = with_latents(tiny_config(n_kv_heads=4)), with_sharing(tiny_config())
+    experts = tiny_config(experts=ExpertsConfig(count=4, chosen=2, width=8, shared=1, first=1))
+    caches = (holes, seq), (StaticCache(holes.config, max_length=9), None), (LatentCache(latent), None), (ConcatCache(shared), None), (ConcatCache(experts), None)
+    for cache, number in caches:
+        twin, model, outs = copy.deepcopy(cache), tiny_model(cache.config), []
+        for one, fused in ((cache, True), (twin, False)):
             with one.step({one.add() if number is None else number: 2}) as view:
-                outs.append(run(which, torch.tensor([1, 2]), view))
-        assert torch.equal(*outs)
+                outs.append(model.hidden(torch.tensor([1, 2]), view, fused=fused))
+        torch.testing.assert_close(*outs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("part", ["", "attn", "attn.qkv", "attn.out", "mlp", "mlp.gate_up", "attn_norm", "mlp_norm", "mlp.down"])
+@torch.inference_mode()
+def test_a_hook_sees_what_it_would(part) -> None:
+    """Labs watch blocks and their parts: fused or not, a hook is called."""
+    model = tiny_model()
+    seen = []
+    model.layers[1].get_submodule(part).register_forward_hook(lambda module, given, out: seen.append(out))
+    for fused in (False, True):
+        cache = ConcatCache(model.config)
+        with cache.step({cache.add(): 3}) as view:
+            model.hidden(torch.tensor([1, 2, 3]), view, fused=fused)
+    assert len(seen) == 2
+    torch.testing.assert_close(*seen)
+
+
+def test_where_gradients_are_wanted_nothing_is_fused(monkeypatch) -> None:
+    monkeypatch.setattr(launch, "runs_on", lambda device: True)
+    with torch.device("meta"):
+        model = Transformer(tiny_config())
+    assert not fuses(model) and fuses(model, True) and not fuses(tiny_model())
+    with torch.no_grad():
+        assert fuses(model) and not fuses(model, False) and not fuses(tiny_model()), "on a CPU packed weights are faster"
 
 
 @pytest.mark.skipif(launch.missing() is not None, reason="kernels are planned here, and Triton does not exist on this system")
@@ -120,8 +157,6 @@ def test_nine_launches_a_layer() -> None:
 @torch.inference_mode()
 def test_other_models_are_refused_by_what_they_have() -> None:
     cache_arguments = ([], [], torch.zeros(1, dtype=torch.int64), *[torch.zeros(1, dtype=torch.int64)] * 2, PagedLayout.of([[0]], [(0, 1, 0)]))
-    with pytest.raises(ConfigError, match="biases"):
-        fused_decode(tiny_model(tiny_config(qkv_bias=True)), *cache_arguments)
-    assert fusable(tiny_model()) and not fusable(tiny_model(tiny_config(mlp_bias=True)))
-    with pytest.raises(ConfigError, match="windows"):
-        fused_decode(tiny_model(tiny_config(sliding_window=4)), *cache_arguments)
+    for config, name in ((tiny_config(sliding_window=4), "windows"), (with_latents(tiny_config(n_kv_heads=4)), "latents")):
+        with pytest.raises(ConfigError, match=f"{name}.*with a view"):
+            fused_decode(tiny_model(config), *cache_arguments)

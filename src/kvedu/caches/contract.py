@@ -54,13 +54,16 @@ class View:
 
     def rotate(self, q_NHD: Tensor, k_NKD: Tensor) -> tuple[Tensor, Tensor]:
         """Turn new queries and keys to their positions (``kernels/rope``); the angles are computed once a step."""
-        together = rotates_pair(q_NHD, k_NKD)
-        dtype = torch.float32 if together else q_NHD.dtype
+        if rotates_pair(q_NHD, k_NKD):
+            return rotate_pair(q_NHD, k_NKD, *self.turn(torch.float32))
+        turn = self.turn(q_NHD.dtype)
+        return rotate(q_NHD, *turn), rotate(k_NKD, *turn)
+
+    def turn(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """``cos_sin`` of the new tokens' positions."""
         if self._turn is None or self._turn[0].dtype != dtype:
             self._turn = self._angles(dtype)
-        if together:
-            return rotate_pair(q_NHD, k_NKD, *self._turn)
-        return rotate(q_NHD, *self._turn), rotate(k_NKD, *self._turn)
+        return self._turn
 
     def _angles(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         rope = self.cache.config.rope
@@ -71,19 +74,28 @@ class View:
 
     def append(self, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:
         """Take in the new tokens' keys (rotated) and values of one layer; each layer exactly once a step."""
+        self._enter(layer, len(k_NKD), len(v_NKD))
+        self.cache._write(self, layer, k_NKD, v_NKD)
+
+    def _enter(self, layer: int, n_k: int, n_v: int) -> None:
+        """Note that a layer comes; refuse one that is not there, came already, or brings another number of tokens."""
         if not 0 <= layer < self.cache.n_layers:
             raise CacheError(f"layer {layer} does not exist; this cache has layers 0 .. {self.cache.n_layers - 1}")
         if layer in self.appended:
             raise CacheError(f"layer {layer} was already appended in this step")
-        n, n_k, n_v = (x.shape[0] for x in (self.positions, k_NKD, v_NKD))
-        if n_k != n or n_v != n:
-            raise CacheError(f"the step has {n} tokens; got {n_k} keys, {n_v} values")
+        if n_k != len(self.positions) or n_v != len(self.positions):
+            raise CacheError(f"the step has {len(self.positions)} tokens; got {n_k} keys, {n_v} values")
         self.appended.add(layer)
-        self.cache._write(self, layer, k_NKD, v_NKD)
 
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         """Attention of the new queries over everything they may see: ``[N, H, Dv]``. A layout's own kernel goes here."""
         return self.attend_reference(layer, q_NHD)
+
+    def meet(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor) -> Tensor:
+        """``rotate``, ``append`` and ``attend`` at once: what a layer wants of a cache. A layout that can do it in fewer passes does."""
+        q_NHD, k_NKD = self.rotate(q_NHD, k_NKD)
+        self.append(layer, k_NKD, v_NKD)
+        return self.attend(layer, q_NHD)
 
     def attend_reference(self, layer: int, q_NHD: Tensor) -> Tensor:
         """The law's own side: reference attention over ``gather``, sequence by sequence.

@@ -24,6 +24,7 @@ from kvedu.config import ModelConfig
 from kvedu.errors import CacheError, CacheFull
 from kvedu.kernels.attention import attention_grouped
 from kvedu.kernels.paged_attention import paged_attention, paged_write, takes
+from kvedu.kernels.rope_write import rope_write
 from kvedu.kernels.transfer import put
 
 
@@ -48,6 +49,12 @@ class PagedView(View):
     def pages(self) -> list[int | Tensor]:
         """Where each sequence lies (see ``PagedCache._pages``)."""
         return [self.cache._pages(row.seq, row.total) for row in self.rows]
+
+    def meet(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor) -> Tensor:
+        """Rotated keys go straight to their pages (``kernels/rope_write``)."""
+        self._enter(layer, len(k_NKD), len(v_NKD))
+        pages = self.cache.k[layer], self.cache.v[layer]
+        return self.attend(layer, rope_write(q_NHD, k_NKD, v_NKD, *self.turn(torch.float32), *pages, self.slot_mapping))
 
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         window, k_PCKD, v_PCKD = self.window(layer), self.cache.k[layer], self.cache.v[layer]

@@ -13,6 +13,7 @@ from kvedu.caches.layout import Row
 from kvedu.kernels.attention import attention_grouped, attention_reference
 from kvedu.kernels.quantized_attention import QuantizedLayout, quantized_attention, takes
 from kvedu.kernels.quantized_pages import Exact
+from kvedu.kernels.rope_write import rope_write
 from kvedu.kernels.transfer import move, put
 
 if TYPE_CHECKING:
@@ -74,6 +75,18 @@ class QuantizedPagedView(View):
     def exact(self, layer: int) -> list[Exact]:
         """Keys and values of a layer as they came: new ones and tails."""
         return [Exact(fresh, tails) for fresh, tails in zip(self.fresh[layer], self.cache.tails[layer])]
+
+    @cached_property
+    def _in_order(self) -> Tensor:
+        """Slots of pages that hold the step's own tokens, a token each."""
+        return torch.arange(len(self.positions), device=self.cache.device)
+
+    def meet(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor) -> Tensor:
+        """Queries and keys are rotated in one pass, which leaves keys and values in rows of their own: they are coded from there."""
+        fresh = [torch.empty(len(x), 1, *x.shape[1:], dtype=self.cache.dtype, device=x.device) for x in (k_NKD, v_NKD)]
+        q_NHD = rope_write(q_NHD, k_NKD, v_NKD, *self.turn(torch.float32), *fresh, self._in_order)
+        self.append(layer, fresh[0][:, 0], fresh[1][:, 0])
+        return self.attend(layer, q_NHD)
 
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         q_turned, exact = self.cache.turned(q_NHD, 0), self.exact(layer)

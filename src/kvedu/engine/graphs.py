@@ -25,7 +25,6 @@ from kvedu.errors import CacheError
 from kvedu.kernels.paged_attention import takes
 from kvedu.kernels.quantized_attention import takes as codes_taken
 from kvedu.kernels.quantized_pages import Exact
-from kvedu.model.fused_decode import fusable, fused_decode
 from kvedu.model.transformer import Transformer
 
 LADDER = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -73,8 +72,8 @@ def cuda_graph(work: Callable[[], None], pool: Any = None) -> Recording:
 class DecodeGraphs:
     """The recordings of one model over one paged cache, made when they are first wanted.
 
-    The cache must have a spare page (``spare=True``). ``record`` None takes CUDA graphs on CUDA. ``fused`` records ``fused_decode``, fewer
-    launches of the same step; None: on a GPU, where the model and the pages allow it.
+    The cache must have a spare page (``spare=True``). ``record`` None takes CUDA graphs on CUDA. ``fused`` as for
+    ``Transformer.tapped``: fewer launches of the same step; None: on a GPU.
     Raises ``CacheError`` for a cache without a spare page, or of a kind that has none.
     """
 
@@ -94,8 +93,7 @@ class DecodeGraphs:
         self.model, self.cache, self.ladder = model, cache, tuple(sorted(ladder))
         self.record: Record = partial(cuda_graph, pool=torch.cuda.graph_pool_handle()) if record is None else record
         self._kernel = not isinstance(cache, PagedQuantizedCache) or _reads_codes(model, cache)
-        allowed = type(cache) is PagedCache and fusable(model)
-        self.fused = allowed and (model.device.type != "cpu" if fused is None else fused)
+        self.fused = fused
         self._made: dict[tuple[int, int], tuple[SteadyView, Recording, Tensor]] = {}
 
     @property
@@ -130,19 +128,12 @@ class DecodeGraphs:
 
         def work() -> None:
             steady.begin()
-            logits_BV.copy_(self._step(steady))
+            logits_BV.copy_(self.model.logits(self.model.hidden(steady.ids, steady, fused=self.fused)))
             steady.end()
 
         work()
         self._made[batch, width] = steady, self.record(work), logits_BV
         return self._made[batch, width]
-
-
-    def _step(self, steady: SteadyView) -> Tensor:
-        if self.fused:
-            k, v = self.cache.k, self.cache.v
-            return fused_decode(self.model, k, v, steady.ids, steady.positions, steady.slot_mapping, steady.layout)
-        return self.model.logits(self.model.hidden(steady.ids, steady))
 
 
 def _reads_codes(model: Transformer, cache: PagedQuantizedCache) -> bool:

@@ -22,7 +22,6 @@ from kvedu.engine.plan import Plan, Work
 from kvedu.engine.sequence import Sequence
 from kvedu.engine.trace import Verified
 from kvedu.model.completion import Delta
-from kvedu.model.fused_decode import hidden_over_pages
 from kvedu.model.transformer import Transformer
 from kvedu.speculative.proposer import Ask
 from kvedu.speculative.rounds import Round
@@ -103,7 +102,7 @@ class Speculating:
         taps = sorted({tap for work in plan.work if work.sequence.guesses for tap in work.sequence.guesses.drafting.taps})
         self._first.clear()
         if not taps:
-            return hidden_over_pages(self.model, ids_N, view)
+            return self.model.hidden(ids_N, view)
         hidden_NM, features_NE = self.model.tapped(ids_N, view, taps)
         self._features = dict(zip(taps, features_NE.chunk(len(taps), dim=-1)))
         first = 0

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kvedu.caches.contract import View
 from kvedu.caches.layout import Row
-from kvedu.caches.paged import PagedCache
+from kvedu.caches.paged import PagedCache, PagedView
 from kvedu.caches.paged_quantized import PagedQuantizedCache
 from kvedu.caches.quantized_view import QuantizedPagedView
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference, paged_write, takes
@@ -20,6 +20,8 @@ from kvedu.kernels.transfer import put_into
 
 class SteadyView(View):
     """B rows of one token, block tables of J pages. Rows that nobody needs read and write the spare page alone."""
+
+    meet = PagedView.meet
 
     def __init__(self, cache: PagedCache, batch: int, width: int) -> None:
         View.__init__(self, cache, ())
@@ -66,7 +68,7 @@ class SteadyCodes(SteadyView, QuantizedPagedView):
     has tails, puts its token into one, be it the spare one."""
 
     cache: PagedQuantizedCache
-    attend = QuantizedPagedView.attend
+    meet, attend = QuantizedPagedView.meet, QuantizedPagedView.attend
 
     def __init__(self, cache: PagedQuantizedCache, batch: int, width: int) -> None:
         super().__init__(cache, batch, width)

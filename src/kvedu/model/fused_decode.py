@@ -1,81 +1,71 @@
-"""A step of a Llama over pages with everything between two matrix products in one kernel: nine launches a layer.
+"""The blocks of a Llama with everything between two matrix products in one kernel: nine launches a layer over plain pages.
 
-``Transformer`` leaves the operations apart, so that any cache can stand between them. Here the cache is pages, and
-what meets in memory there meets in registers here: residual and norm, rotation and write, the two halves of the MLP's gate.
+``Block`` leaves the operations apart, to be read and to be trained. Here what meets in memory there meets in registers: residual and
+norm, the two halves of the MLP's gate, and in a view's ``meet`` rotation and write. On a GPU ``Transformer`` runs this way by itself.
 """
 
 from __future__ import annotations
 
-from typing import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from kvedu.caches.contract import View
-from kvedu.caches.paged import PagedCache, PagedView
 from kvedu.errors import ConfigError
+from kvedu.kernels.launch import triton_wanted
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference, takes
 from kvedu.kernels.rmsnorm import add_rmsnorm, rmsnorm
 from kvedu.kernels.rope import cos_sin
 from kvedu.kernels.rope_write import rope_write
 from kvedu.kernels.swiglu import swiglu
-from kvedu.model.transformer import Transformer
+from kvedu.model.attention import Attention
+from kvedu.model.layers import GateUp, Mlp
+
+if TYPE_CHECKING:
+    from kvedu.model.transformer import Block, Transformer
 
 
-def fused_decode(
-    model: Transformer, k_LPCKD: Sequence[Tensor], v_LPCKD: Sequence[Tensor], ids_B: Tensor, positions_B: Tensor,
-    slots_B: Tensor, layout: PagedLayout,
-) -> Tensor:  # fmt: skip
-    """Logits ``[B, V]`` of one token of each row; its keys and values go into the pages, at ``slots_B``.
+class Meets(Protocol):
+    """What the blocks ask of a view (``caches/contract``)."""
 
-    ``layout`` says where each row's earlier tokens lie (``PagedLayout``), and that it brings one. The model has plain weights (not
-    packed), no biases, no experts, no windows; else ``ConfigError`` (``fusable`` asks). The result is the model's own, but for rounding.
-    Cost: ``analysis.flops``; a layer is nine launches where the kernels run, attention's splits make ten, norms of queries and keys
-    a few more.
+    def meet(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor) -> Tensor:
+        """Rotate, take in, attend: ``[N, H, D]``."""
+
+
+def fused_blocks(model: Transformer, x_NM: Tensor, view: Meets, taps: Sequence[int] = ()) -> tuple[Tensor, Tensor | None, dict[int, Tensor]]:
+    """All blocks over any view; those of another make (latents, experts, keys of another layer) run as they are.
+
+    Returns the stream before the last sum, what is to be added to it, ``[N, M]`` each (None: nothing), and what the blocks ``taps`` give,
+    counted from 1. The result is the model's own, but for rounding; no gradients.
     """
-    _check(model)
-    h_BM, _ = _into(*fused_blocks(model, k_LPCKD, v_LPCKD, ids_B, positions_B, slots_B, layout), model.norm)
-    return linear(h_BM, model.head.weight)
+    added_NM, outputs = None, {}
+    for number, block in enumerate(model.layers, 1):
+        if not _is_plain(block):
+            x_NM, added_NM = block(_settled(x_NM, added_NM), view), None
+        else:
+            h_NM, x_NM = _into(x_NM, added_NM, block.attn_norm)
+            added_NM = _attend(block.attn, h_NM, view)
+            h_NM, x_NM = _into(x_NM, added_NM, block.mlp_norm)
+            added_NM = block.mlp.down(_gated(block.mlp.gate_up, h_NM))
+        if number in taps:
+            x_NM, added_NM = _settled(x_NM, added_NM), None
+            outputs[number] = x_NM
+    return x_NM, added_NM, outputs
 
 
-def fused_blocks(
-    model: Transformer, k_LPCKD: Sequence[Tensor], v_LPCKD: Sequence[Tensor], ids_N: Tensor, positions_N: Tensor,
-    slots_N: Tensor, layout: PagedLayout,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """All blocks of a model that is ``fusable``, for any step that a layout describes.
-
-    Returns the stream before the last sum and what is to be added to it, ``[N, M]`` each.
-    """
-    config = model.config
-    cos, sin = cos_sin(config.rope, positions_N, torch.float32)
-    x_NM, added_NM = model.embed(ids_N), None
-    for block, k_PCKD, v_PCKD in zip(model.layers, k_LPCKD, v_LPCKD):
-        h_NM, x_NM = _into(x_NM, added_NM, block.attn_norm)
-        qkv_NHD = linear(h_NM, block.attn.qkv.weight).view(-1, config.H + 2 * config.K, config.D)
-        q_NHD, k_NKD, v_NKD = qkv_NHD.split((config.H, config.K, config.K), dim=1)
-        if config.qk_norm:
-            q_NHD, k_NKD = block.attn.q_norm(q_NHD), block.attn.k_norm(k_NKD)
-        q_NHD = rope_write(q_NHD, k_NKD, v_NKD, cos, sin, k_PCKD, v_PCKD, slots_N)
-        attend = paged_attention if takes(q_NHD, k_PCKD) else paged_attention_reference
-        added_NM = linear(attend(q_NHD, k_PCKD, v_PCKD, layout).flatten(1), block.attn.out.weight)
-        h_NM, x_NM = _into(x_NM, added_NM, block.mlp_norm)
-        added_NM = linear(swiglu(linear(h_NM, block.mlp.gate_up.weight)), block.mlp.down.weight)
-    return x_NM, added_NM
+def _attend(attn: Attention, h_NM: Tensor, view: Meets) -> Tensor:
+    H, K, D = attn.config.H, attn.config.K, attn.config.D
+    q_NHD, k_NKD, v_NKD = attn.qkv(h_NM).view(-1, H + 2 * K, D).split((H, K, K), dim=1)
+    if attn.q_norm is not None:
+        q_NHD, k_NKD = attn.q_norm(q_NHD), attn.k_norm(k_NKD)
+    return attn.out(view.meet(attn.slot, q_NHD, k_NKD, v_NKD).flatten(1))
 
 
-def hidden_over_pages(model: Transformer, ids_N: Tensor, view: View, *, fused: bool | None = None) -> Tensor:
-    """``model.hidden(ids_N, view)``, by ``fused_blocks`` where that can be: prompts, chunks and trees over plain pages.
-
-    ``fused`` None: on a GPU only; on a CPU packed weights are faster.
-    """
-    wanted = model.device.type != "cpu" if fused is None else fused
-    if not (wanted and type(view) is PagedView and type(view.cache) is PagedCache and view.layouts.fits and fusable(model)):
-        return model.hidden(ids_N, view)
-    cache = view.cache
-    x_NM, added_NM = fused_blocks(model, cache.k, cache.v, ids_N, view.positions, view.slot_mapping, view.layouts(None))
-    view.appended.update(range(cache.n_layers))
-    return x_NM + added_NM
+def _gated(gate_up: GateUp, h_NM: Tensor) -> Tensor:
+    """``gate_up(h)``; a packed one is a kernel of its own."""
+    return gate_up(h_NM) if gate_up.packed is not None else swiglu(linear(h_NM, gate_up.weight, gate_up.bias))
 
 
 def _into(x_NM: Tensor, added_NM: Tensor | None, norm: torch.nn.Module) -> tuple[Tensor, Tensor]:
@@ -85,26 +75,67 @@ def _into(x_NM: Tensor, added_NM: Tensor | None, norm: torch.nn.Module) -> tuple
     return add_rmsnorm(added_NM, x_NM, norm.weight, norm.eps)
 
 
-def fusable(model: Transformer) -> bool:
-    """Whether ``fused_decode`` runs this model."""
-    return not _odd(model)
+def _settled(x_NM: Tensor, added_NM: Tensor | None) -> Tensor:
+    return x_NM if added_NM is None else x_NM + added_NM
 
 
-def _check(model: Transformer) -> None:
-    if found := _odd(model):
-        raise ConfigError(f"fused_decode runs a plain Llama; this model has {', '.join(found)}. Call the model itself, or unpack() it")
+def _is_plain(block: Block) -> bool:
+    """Whether nothing of a block is of another make, and nobody watches it or its parts by a hook."""
+    attn, mlp = block.attn, block.mlp
+    if not (type(attn) is Attention and attn.own and type(mlp) is Mlp):
+        return False
+    return not any(m._forward_hooks or m._forward_pre_hooks for m in (block, block.attn_norm, attn, attn.out, block.mlp_norm, mlp, mlp.gate_up, mlp.down))
 
 
-def _odd(model: Transformer) -> list[str]:
-    """What this model has that a plain Llama has not."""
+def fused_hidden(model: Transformer, x_NM: Tensor, view: Meets, taps: Sequence[int] = ()) -> tuple[Tensor, dict[int, Tensor]]:
+    """Output of the last block, ``[N, M]``, for what ``model.embed`` gave, and outputs of the blocks ``taps``."""
+    x_NM, added_NM, outputs = fused_blocks(model, x_NM, view, taps)
+    return _settled(x_NM, added_NM), outputs
+
+
+def fuses(model: Transformer, choice: bool | None = None) -> bool:
+    """Whether blocks run fused: where kernels run and nobody wants gradients, unless told. On a CPU packed weights are faster."""
+    return triton_wanted(None, model.embed.weight) and not torch.is_grad_enabled() if choice is None else choice
+
+
+@dataclass(frozen=True)
+class LoosePages:
+    """Pages without a cache, as ``fused_decode`` is given them."""
+
+    k_LPCKD: Sequence[Tensor]
+    v_LPCKD: Sequence[Tensor]
+    turn: tuple[Tensor, Tensor]
+    slots_N: Tensor
+    layout: PagedLayout
+
+    def meet(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor) -> Tensor:
+        """Two launches; splits make it three."""
+        pages = self.k_LPCKD[layer], self.v_LPCKD[layer]
+        q_NHD = rope_write(q_NHD, k_NKD, v_NKD, *self.turn, *pages, self.slots_N)
+        attend = paged_attention if takes(q_NHD, pages[0]) else paged_attention_reference
+        return attend(q_NHD, *pages, self.layout)
+
+
+def fused_decode(
+    model: Transformer, k_LPCKD: Sequence[Tensor], v_LPCKD: Sequence[Tensor], ids_B: Tensor, positions_B: Tensor,
+    slots_B: Tensor, layout: PagedLayout,
+) -> Tensor:  # fmt: skip
+    """Logits ``[B, V]`` of one token of each row, without a cache object; keys and values go into the pages, at ``slots_B``.
+
+    ``layout`` says where each row's earlier tokens lie (``PagedLayout``), and that it brings one. For a model whose layers are all alike
+    and need no view; else ``ConfigError``. Cost: ``analysis.flops``; a layer is nine launches where the kernels run, attention's
+    splits make ten, norms of queries and keys a few more.
+    """
     config = model.config
     odd = {
-        "biases": config.qkv_bias or config.out_bias or config.mlp_bias,
         "experts": any(config.has_experts(layer) for layer in range(config.L)),
         "latents": config.latent is not None,
         "windows": any(config.window(layer) for layer in range(config.L)),
         "layers that read another's keys": not all(config.reads_own(layer) for layer in range(config.L)),
         "frequencies that change with the length": config.rope.switch_length is not None,
-        "packed weights": model.head.weight is None or model.layers[0].attn.qkv.weight is None,
     }
-    return [name for name, there in odd.items() if there]
+    if found := [name for name, there in odd.items() if there]:
+        raise ConfigError(f"fused_decode runs a plain Llama; this model has {', '.join(found)}. Call the model itself, with a view of a cache")
+    pages = LoosePages(k_LPCKD, v_LPCKD, cos_sin(config.rope, positions_B, torch.float32), slots_B, layout)
+    x_BM, added_BM, _ = fused_blocks(model, model.embed(ids_B), pages)
+    return model.head(_into(x_BM, added_BM, model.norm)[0])

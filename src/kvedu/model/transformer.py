@@ -21,6 +21,7 @@ from kvedu.kernels.panel_linear import PANEL
 from kvedu.model.attention import Attention
 from kvedu.model.attention_latent import LatentAttention
 from kvedu.model.experts import Experts
+from kvedu.model.fused_decode import fused_hidden, fuses
 from kvedu.model.layers import Linear, Mlp, RMSNorm
 
 
@@ -88,26 +89,32 @@ class Transformer(nn.Module):
         x_NM = self.hidden(ids_N, view)
         return self.logits(x_NM if rows is None else x_NM[rows])
 
-    def hidden(self, ids_N: Tensor, view: View) -> Tensor:
-        """Output of the last block, before the final norm: ``[N, M]``."""
+    def hidden(self, ids_N: Tensor, view: View, *, fused: bool | None = None) -> Tensor:
+        """Output of the last block, before the final norm: ``[N, M]``. ``fused`` as for ``tapped``."""
         x_NM = self._embed(ids_N, view)
+        if fuses(self, fused):
+            return fused_hidden(self, x_NM, view)[0]
         for block in self.layers:
             x_NM = block(x_NM, view)
         return x_NM
 
-    def tapped(self, ids_N: Tensor, view: View, taps: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def tapped(self, ids_N: Tensor, view: View, taps: Sequence[int], *, fused: bool | None = None) -> tuple[Tensor, Tensor]:
         """``hidden``, and the outputs of the blocks ``taps`` side by side, ``[N, len(taps) M]``: what a draft head reads.
 
-        Blocks are counted from 1; block ``config.L`` gives ``hidden`` itself. Raises ``RequestError`` for one that is not there.
+        Blocks are counted from 1; block ``config.L`` gives ``hidden`` itself. ``fused``: by ``fused_blocks``, fewer passes over memory;
+        None: on a GPU, where nobody wants gradients. Raises ``RequestError`` for a block that is not there.
         """
         if any(not 1 <= tap <= self.config.L for tap in taps):
             raise RequestError(f"blocks are counted from 1 to {self.config.L}; asked for the outputs of {list(taps)}")
         if not taps:
-            x_NM = self.hidden(ids_N, view)
+            x_NM = self.hidden(ids_N, view, fused=fused)
             return x_NM, x_NM[:, :0]
         x_NM, outputs = self._embed(ids_N, view), {}
-        for number, block in enumerate(self.layers, 1):
-            x_NM = outputs[number] = block(x_NM, view)
+        if fuses(self, fused):
+            x_NM, outputs = fused_hidden(self, x_NM, view, taps)
+        else:
+            for number, block in enumerate(self.layers, 1):
+                x_NM = outputs[number] = block(x_NM, view)
         return x_NM, torch.cat([outputs[tap] for tap in taps], dim=-1)
 
     def _embed(self, ids_N: Tensor, view: View) -> Tensor:

@@ -14,8 +14,6 @@ from kvedu.caches.paged import PagedCache
 from kvedu.config import ModelConfig
 from kvedu.kernels import attention, rmsnorm, rope_write, swiglu
 from kvedu.kernels.launches import Launched, launches
-from kvedu.kernels.paged_attention import PagedLayout
-from kvedu.model.fused_decode import fused_decode
 from kvedu.model.transformer import Transformer
 from kvedu.units import Cost
 
@@ -26,19 +24,15 @@ Bytes = tuple[str, float, float, float]
 
 
 def step(config: ModelConfig, batch: int, *, fused: bool) -> list[Launched]:
-    """What one decode step of ``batch`` sequences launches: the model over a paged cache, or ``fused_decode``."""
+    """What one decode step of ``batch`` sequences launches over a paged cache."""
     with torch.device("meta"), torch.inference_mode():
         model = Transformer(config).eval().to(torch.bfloat16)
         cache = PagedCache(config, n_pages=4 * batch, page_size=16, dtype=torch.bfloat16, device="meta")
         seqs = [cache.add() for _ in range(batch)]
         with cache.step(dict.fromkeys(seqs, 8)) as view, launches():
             model.hidden(torch.empty(8 * batch, dtype=torch.int64), view)
-        ids, positions, slots = (torch.empty(batch, dtype=torch.int64) for _ in range(3))
-        with cache.step(dict.fromkeys(seqs, 1)) as view:
-            layout = PagedLayout(torch.empty(batch, 1, dtype=torch.int32), torch.empty(batch, 3, dtype=torch.int64))
-            with launches() as found:
-                fused_decode(model, cache.k, cache.v, ids, positions, slots, layout) if fused else model(ids, view)
-            view.appended.update(range(config.L))
+        with cache.step(dict.fromkeys(seqs, 1)) as view, launches() as found:
+            model.logits(model.hidden(torch.empty(batch, dtype=torch.int64), view, fused=fused))
     return found
 
 
