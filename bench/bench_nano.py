@@ -1,6 +1,6 @@
 """The workload of nano-vllm: 256 requests, prompts and outputs of 100 to 1,024 tokens, over Qwen3-0.6B's shape.
 
-    python bench/bench_nano.py [--save] [--device cuda] [--requests 256] [--longest 1024] [--layers N] [--only engine,ways,real,static]
+    python bench/bench_nano.py [--save] [--device cuda] [--requests 256] [--longest 1024] [--layers N] [--only engine,ways,real,static] [--seconds 200]
 
 Weights are random, since speed does not depend on them; EOS is ignored; seed 0 gives 133,966 output tokens. Prints
 tokens a second of the engine, its share of the bound (each step's weights and keys and values over the copy bandwidth
@@ -160,9 +160,12 @@ def run_static(model: Transformer, prompts: Sequence[list[int]], outputs: Sequen
     return {"seconds": seconds, "tokens_per_s": sum(outputs) / seconds, "batch": batch}
 
 
-def run_transformers(config: ModelConfig, prompts: Sequence[list[int]], outputs: Sequence[int], device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+@torch.inference_mode(False)  # it works in a thread of its own, which may not write to tensors that were made for inference alone
+def run_transformers(
+    config: ModelConfig, prompts: Sequence[list[int]], outputs: Sequence[int], device: torch.device, dtype: torch.dtype, **settings: Any
+) -> dict[str, Any]:
     """transformers' continuous batching over the same shape. Its requests share one length of output here: their mean."""
-    if device.type != "cuda":
+    if device.type != "cuda" and not settings:
         raise KveduError("transformers' continuous batching takes nearly all memory there is for its cache; it is run on CUDA only")
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
@@ -173,13 +176,15 @@ def run_transformers(config: ModelConfig, prompts: Sequence[list[int]], outputs:
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(shape).to(device=device, dtype=dtype).eval()
     each = round(sum(outputs) / len(outputs))
-    settings = GenerationConfig(max_new_tokens=each, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    greedy = GenerationConfig(max_new_tokens=each, do_sample=False, eos_token_id=-1, pad_token_id=0)
     wait(device)
     start = time.perf_counter()
-    done = model.generate_batch(inputs=[list(p) for p in prompts], generation_config=settings)
+    done = model.generate_batch(inputs=[list(p) for p in prompts], generation_config=greedy, **settings)
     wait(device)
     seconds = time.perf_counter() - start
     made = sum(len(one.generated_tokens) for one in done.values())
+    if made != each * len(prompts):  # it reports what went wrong with a request, and goes on
+        raise KveduError(f"{made} tokens of {each * len(prompts)} came: {next((one.error for one in done.values() if one.error), 'no error was reported')}")
     return {"seconds": seconds, "tokens_per_s": made / seconds, "tokens": made, "each": each}
 
 
@@ -204,8 +209,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--longest", type=int, default=1024)
     parser.add_argument("--layers", type=int, help="fewer layers than the model has, for a dry run")
     parser.add_argument("--memory", type=float, default=0.8, help="share of the free memory for the cache, on a GPU")
-    parser.add_argument("--only", default="engine,ways,real,real with guesses,static,transformers")
-    options = parser.parse_args(argv)
+    parser.add_argument("--only", default="engine,static,transformers,real,real with guesses,ways")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="nothing is begun after so many")
+    options, begun = parser.parse_args(argv), time.perf_counter()
     device = torch.device(options.device)
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     config = known_model("Qwen3-0.6B").config
@@ -231,6 +237,9 @@ def main(argv: list[str]) -> int:
         kinds[f"ways/{way}"] = lambda s=settings: run_engine(model, prompts[::2], outputs[::2], bandwidth, options.memory, **s)
     asked = options.only.split(",")
     for name in [name for one in asked for name in ([kind for kind in kinds if kind.startswith("ways/")] if one == "ways" else [one])]:
+        if time.perf_counter() - begun > options.seconds:
+            print(f"{name}: not begun, {options.seconds:.0f} s are over", flush=True)
+            continue
         gc.collect()  # the cache and the recordings of the engine before
         try:
             with torch.inference_mode():
@@ -238,9 +247,9 @@ def main(argv: list[str]) -> int:
         except Exception as error:  # what a peer cannot do here is a line of the table, not the end of it
             values[name] = {"failed": f"{type(error).__name__}: {str(error)[:200]}"}
         print(f"{name}: {values[name]}", flush=True)
+        if options.save:  # one by one: who stops this in the middle keeps what was measured
+            save_row("nano", values, command=" ".join(["python", "bench/bench_nano.py", *argv]))
     print(summary(values), flush=True)
-    if options.save:
-        save_row("nano", values, command=" ".join(["python", "bench/bench_nano.py", *argv]))
     return 1 if any("failed" in values[name] for name in values if name == "engine" or name.startswith("ways/")) else 0
 
 

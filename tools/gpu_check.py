@@ -144,7 +144,7 @@ def parts(dry: bool, device: str) -> list[Part]:
     kernels = [python, "bench/bench_kernels.py", *(["--dry", "--only", "norm"] if dry else ["--save"])]
     made.append(Part("kernels", kernels, 120, interpreter))
     tiny = ["--requests", "2", "--longest", "6", "--layers", "1", "--only", "engine,ways,static"]
-    made.append(Part("engine", [python, "bench/bench_nano.py", "--device", device, *(tiny if dry else ["--save"])], 240))
+    made.append(Part("engine", [python, "bench/bench_nano.py", "--device", device, *(tiny if dry else ["--save", "--seconds", "200"])], 260))
     labs = [lab for lab in sorted((ROOT / "labs" / "masters").glob("[0-9]*.py")) if re.match(r"0[1-8]|1[6-9]|20", lab.name)]
     for lab in labs[1:2] if dry else labs:
         made.append(Part(f"lab {lab.name[:2]}", [python, "-c", LAB, str(lab), device], 60, group="labs"))

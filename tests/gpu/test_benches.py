@@ -1,0 +1,79 @@
+"""The benches of `make gpu` keep what they measured: whatever fails, hangs or comes late beside it."""
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+import bench_kernels  # noqa: E402
+import bench_nano  # noqa: E402
+from tiny import random_ids, tiny_config  # noqa: E402
+
+from kvedu.errors import KveduError  # noqa: E402
+from kvedu.kernels.launch import missing  # noqa: E402
+
+
+@pytest.fixture
+def rows(tmp_path, monkeypatch):
+    monkeypatch.setenv("KVEDU_ROWS", str(tmp_path))
+    return lambda name: json.loads((tmp_path / f"{name}.json").read_text())[0]["values"]
+
+
+def test_what_was_measured_is_kept_at_once(rows, monkeypatch, capsys):
+    """The row holds a kind as soon as it is measured; one that fails is a line of it; after the time given nothing is begun."""
+    seen = []
+
+    def run(name):
+        if name != "engine":
+            seen.append(dict(rows("nano")))
+        if name == "static":
+            raise KveduError("no room")
+        return {"tokens_per_s": 3.0}
+
+    monkeypatch.setattr(bench_nano, "run_engine", lambda *args, **settings: run("engine"))
+    monkeypatch.setattr(bench_nano, "run_static", lambda *args, **settings: run("static"))
+    tiny = ["--device", "cpu", "--requests", "2", "--longest", "4", "--layers", "1", "--save", "--only", "engine,static"]
+    assert bench_nano.main(tiny) == 0
+    assert seen[0]["engine"] == {"tokens_per_s": 3.0} and "no room" in rows("nano")["static"]["failed"]
+    assert bench_nano.main([*tiny, "--seconds", "0"]) == 0
+    assert "static: not begun" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(bool(missing()), reason=f"no Triton: {missing()} (no GPU needed)")
+def test_a_kernel_that_fails_takes_no_other_with_it(monkeypatch, capsys):
+    made = list(bench_kernels.Bench(bench_kernels.TINY, torch.device("cpu"), torch.float16).cases())
+    norm = next(make for make in made if "add and RMSNorm" in make().name)
+
+    def broken():
+        raise RuntimeError("out of shared memory")
+
+    monkeypatch.setattr(bench_kernels.Bench, "cases", lambda self: iter([broken, norm, norm]))
+    monkeypatch.setattr(sys, "argv", ["bench_kernels.py", "--dry"])
+    assert bench_kernels.main() == 1
+    said = capsys.readouterr()
+    assert said.out.count("add and RMSNorm") == 2 and said.out.endswith("1 case failed\n") and "out of shared memory" in said.err
+
+
+def test_transformers_is_asked_as_it_wants(monkeypatch):
+    """Inside inference mode too, where its own thread is not; and requests that it drops are said, not counted as done."""
+    import transformers
+    import transformers.generation.continuous_batching.cache as batching
+    from transformers.generation.configuration_utils import ContinuousBatchingConfig
+
+    monkeypatch.setattr(batching, "get_device_and_memory_breakdown", lambda: (torch.device("cpu"), 8 * 10**9, 0, 0))
+    config, prompts = tiny_config(H=4, K=2, D=8, L=1), [random_ids(5), random_ids(3)]
+    run = partial(bench_nano.run_transformers, config, prompts, [4, 4], torch.device("cpu"), torch.float32)
+    small = ContinuousBatchingConfig(num_blocks=8, max_batch_tokens=32)
+    with torch.inference_mode():
+        assert run(continuous_batching_config=small)["tokens"] == 8
+    with pytest.raises(KveduError, match="run on CUDA only"):
+        run()
+    dropped = {"a": SimpleNamespace(generated_tokens=[], error="no such tensor"), "b": SimpleNamespace(generated_tokens=[1] * 4, error=None)}
+    monkeypatch.setattr(transformers.Qwen3ForCausalLM, "generate_batch", lambda *args, **settings: dropped)
+    with pytest.raises(KveduError, match="4 tokens of 8 came: no such tensor"):
+        run(continuous_batching_config=small)
