@@ -43,8 +43,10 @@ PACKED = ("src", "tests", "bench", "tools", "labs/masters", "pyproject.toml", "c
 """What travels; the trained heads, most bytes of the library, stay behind, since nothing here reads them."""
 CARRIED = ("gguf",)
 """Packages that are needed, are Python alone, and are not on every machine with PyTorch and Triton."""
-AT_A_TIME = 6
+AT_A_TIME = 12
 """Parts of a group that run together."""
+SHARD = 3500
+"""Bytes of a test file that one part takes: most of the time goes into compiling each kernel in each of its forms, a core at a time."""
 
 
 @dataclass
@@ -138,7 +140,10 @@ def parts(dry: bool, device: str) -> list[Part]:
     pytest = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--maxfail=20", *(["-k", "norm"] if dry else [])]
     for path in ["tests/kernels/test_rows_triton.py"] if dry else tests_on_a_gpu():
         name = "tests" if dry else f"tests {Path(path).stem.removeprefix('test_')}"
-        made.append(Part(name, [*pytest, path], 150, interpreter, group="tests"))
+        shards = 1 if dry else -(-(ROOT / path).stat().st_size // SHARD)
+        for shard in range(shards):
+            which = f" {shard + 1}/{shards}" if shards > 1 else ""
+            made.append(Part(name + which, [*pytest, path], 150, interpreter | {"KVEDU_SHARD": f"{shard}/{shards}"}, group="tests"))
     if sanitizer := sanitize(python):
         made.append(Part("sanitizer", sanitizer, 60))
     kernels = [python, "bench/bench_kernels.py", *(["--dry", "--only", "norm"] if dry else ["--save"])]

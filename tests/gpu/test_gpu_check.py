@@ -68,9 +68,24 @@ def test_trees_that_are_sent_are_small_and_whole(tmp_path: Path) -> None:
     assert done.returncode == 0 and str(trees[1]) in done.stdout, done.stderr
     here = gpu_check.parts(False, "cuda")
     assert done.stdout.splitlines()[1] == str([part.name for part in here])
-    assert {"machine", "tests on_the_gpu", "tests quantized_attention_triton", "kernels", "engine", "lab 18"} <= {part.name for part in here}
+    assert {"machine", "tests softmax", "kernels", "engine", "lab 18"} <= {part.name for part in here}
     for word in [word for part in here for word in part.command[1:] if word.endswith(".py") and not Path(word).is_absolute()]:
         assert (trees[1] / word).exists(), word
+
+
+def test_shards_are_the_whole_file() -> None:
+    """Each test of a long file in one part of it, and in one only."""
+    parts = [part for part in gpu_check.parts(False, "cuda") if "quantized_attention_triton" in part.name]
+    assert len(parts) > 1 and [part.name.split()[-1] for part in parts] == [f"{i + 1}/{len(parts)}" for i in range(len(parts))]
+
+    def collected(environment: dict[str, str]) -> list[str]:
+        path = "tests/kernels/test_quantized_attention_triton.py"
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", path]
+        done = subprocess.run(command, cwd=gpu_check.ROOT, env=os.environ | environment, capture_output=True, text=True)
+        return [line for line in done.stdout.splitlines() if "::" in line]
+
+    shards = [collected(part.environment) for part in parts]
+    assert sorted(name for shard in shards for name in shard) == sorted(collected({})) and min(map(len, shards)) > 5
 
 
 def test_what_a_machine_may_lack_travels_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
