@@ -45,7 +45,7 @@ CARRIED = ("gguf",)
 """Packages that are needed, are Python alone, and are not on every machine with PyTorch and Triton."""
 AT_A_TIME = 12
 """Parts of a group that run together."""
-SHARD = 3500
+SHARD = 5500
 """Bytes of a test file that one part takes: most of the time goes into compiling each kernel in each of its forms, a core at a time."""
 
 
