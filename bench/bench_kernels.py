@@ -44,7 +44,7 @@ from peers.attention import peers_of
 
 from kvedu.book.rows import save_row
 from kvedu.caches.formats import Format, float8, integer
-from kvedu.kernels import attention, cascade, draw, invariant, paged_attention, quantized_attention, rmsnorm, rope_write, swiglu
+from kvedu.kernels import attention, cascade, draw, filtered_draw, invariant, paged_attention, quantized_attention, rmsnorm, rope_write, swiglu
 from kvedu.kernels.launch import Launch, chip_of, interpreted, missing, runs_on
 from kvedu.kernels.quantized_pages import CodedPages, Exact, quantized_write
 from kvedu.kernels.rope import cos_sin
@@ -163,7 +163,7 @@ class Bench:
             yield lambda n=name, f=format: self.quantized(f"decode over {n}, against {self.dtype}", f, max(1, s.sequences // 4), s.long, s.pages[0])
         yield self.shared
         yield lambda: self.same_bits_attention(s.sequences)
-        yield from (self.write, self.norm, self.swiglu, self.product, self.draw)
+        yield from (self.write, self.norm, self.swiglu, self.product, self.draw, self.draw_filtered)
 
     def shared(self) -> Case:
         s, C = self.sizes, self.sizes.pages[0]
@@ -234,6 +234,19 @@ class Bench:
         return Case(
             "draw a token", lambda: draw.draw(logits, heat, seeds, triton=True), draw.cost(s.sequences, s.vocabulary), "copy",
             lambda: draw.draw_reference(logits, heat, seeds), lambda: torch.multinomial(torch.softmax(logits, -1), 1),
+        )  # fmt: skip
+
+    def draw_filtered(self) -> Case:
+        """Beside PyTorch's softmax, sort and sum alone."""
+        s = self.sizes
+        logits = self.random(s.sequences, s.vocabulary)
+        row = torch.tensor([0.8, 50, 0.95, 0.0, 0.5], dtype=torch.float64, device=self.device)
+        settings = row.expand(s.sequences, -1).contiguous()
+        reads = filtered_draw.passes(self.dtype, top_k=True, top_p=True)
+        return Case(
+            "draw a token behind top-k and top-p", lambda: filtered_draw.filtered_draw(logits, settings, triton=True),
+            filtered_draw.cost(s.sequences, s.vocabulary, reads), "copy", lambda: filtered_draw.filtered_draw(logits, settings, triton=False),
+            lambda: torch.softmax(logits.float(), -1).sort(-1, descending=True)[0].cumsum(-1),
         )  # fmt: skip
 
 

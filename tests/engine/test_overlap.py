@@ -120,7 +120,7 @@ def test_guesses_are_waited_for(order):
 def test_filters_penalties_and_reports_do_not_wait(order, monkeypatch, there):
     """Their tokens are drawn where the logits are: a penalty counts the token in flight too, and the outputs are those of ``generate``."""
     if there:  # as a GPU draws them
-        monkeypatch.setattr(draw_rows, "_one_by_one", draw_rows._ranked)
+        monkeypatch.setattr(draw_rows, "_is_host", lambda device: False)
     model = tiny_model(tiny_config(L=1), scale=0.15)
     engine = engine_of(model, overlap=True, max_running=30, token_budget=200)
     wants = [{"sampling": one, "n": n} for seed in range(4) for one in settings_of(seed) for n in (1, 1 + seed % 2)]

@@ -16,6 +16,7 @@ import torch
 from kvedu.caches.formats import float8, integer
 from kvedu.kernels.ahead import compile_ahead
 from kvedu.kernels.draw_triton import plan_draw
+from kvedu.kernels.filtered_draw_triton import plan_filtered_draw
 from kvedu.kernels.invariant import ATTENTION, LINEAR
 from kvedu.kernels.invariant_triton import plan_linear
 from kvedu.kernels.launch import Chip, Launch
@@ -92,6 +93,8 @@ def others(chip: Chip, dtype: torch.dtype, D: int) -> dict[str, list[Launch]]:
         "softmax": [plan_softmax(logits, torch.empty_like(logits))],
         "batch-invariant product": [plan_linear(x, meta(4096, 4096, dtype=dtype), torch.empty_like(x), **LINEAR)],
         "draw": plan_draw(logits, floats, ids, floats, torch.empty_like(ids)),
+        "draw behind filters": [plan_filtered_draw(meta(32, 128256, dtype=dtype), meta(32, 5, dtype=torch.float64), ids)],
+        "draw behind filters, with a penalty": [plan_filtered_draw(logits.to(torch.float64), meta(32, 5, dtype=torch.float64), ids)],
     }
 
 

@@ -1,6 +1,7 @@
 """Rows drawn together are drawn apart: each gets what ``Sampler.choose`` draws for it alone."""
 
 import math
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -8,15 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kvedu.model.draw_rows as module
-from kvedu.model.draw_rows import CHUNK, Draw, draw_rows, report_row
+from kvedu.kernels.filtered_draw import ROWS
+from kvedu.model.draw_rows import Draw, draw_rows, report_row
 from kvedu.model.sampling import Sampler, Sampling, distribution, reported
 
 
 @pytest.fixture(params=["as on a CPU", "as on a GPU"])
 def drawn(request, monkeypatch):
-    """The two ways in which rows with a filter or a penalty are drawn."""
+    """The two ways in which rows are drawn."""
     if request.param == "as on a GPU":
-        monkeypatch.setattr(module, "_one_by_one", module._ranked)
+        monkeypatch.setattr(module, "_is_host", lambda device: False)
 
 
 def alone(settings_of_rows, logits_RV, seen, times):
@@ -33,7 +35,7 @@ def test_every_kind_of_row_in_one_call(drawn):
     """C061, C062: temperatures, filters and penalties side by side, more rows than are ranked at a time, a row of ties; the streams advance alike."""
     kinds = [{}, {"top_k": 3}, {"top_p": 0.8}, {"min_p": 0.2}, {"top_k": 9, "top_p": 0.5}, {"repetition_penalty": 1.5}, {"top_p": 0.0}, {"top_k": 500}]
     heats = [1.0, 0.2, 3.0, 1e-5, 0.0]
-    asked = [Sampling(temperature=heats[i % 5], seed=i, **kinds[i % 8]) for i in range(3 * CHUNK)]
+    asked = [Sampling(temperature=heats[i % 5], seed=i, **kinds[i % 8]) for i in range(3 * ROWS)]
     rows = torch.randn(len(asked), 500, generator=torch.Generator().manual_seed(0))
     rows[3], rows[10] = 0.0, 0.0
     seen = [[int(rows[i].argmax()), 7, 7, i] for i in range(len(asked))]
@@ -58,8 +60,8 @@ def test_ranked_rows_are_those_of_the_definition(seed, steps, heat, top_k, top_p
     asked = [Sampling(temperature=heat, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=penalty, seed=seed + i) for i in range(3)]
     seen = [[i, i + 1, 12] for i in range(3)]
     samplers = [Sampler(one) for one in asked]
-    draw = module._plain if module._keeps_all(asked[0], 13) else module._ranked
-    got = draw([Draw(s, ids) for s, ids in zip(samplers, seen)], rows).tolist()
+    with patch.object(module, "_is_host", lambda device: False):
+        got = draw_rows([Draw(s, ids) for s, ids in zip(samplers, seen)], rows).tolist()
     assert got == alone(asked, rows, seen, 1)[0]
     assert all(distribution(row, one, ids)[token] > 0 for token, row, one, ids in zip(got, rows, asked, seen))
 

@@ -93,14 +93,20 @@ def tempered(logits_V: Tensor, sampling: Sampling, seen: Sequence[int] | Tensor 
 
     The host waits for nothing.
     """
-    logits_V = logits_V.to(torch.float64)
-    if sampling.repetition_penalty != 1 and len(seen):
-        ids = seen if isinstance(seen, Tensor) else put(list(seen), logits_V.device)
-        old = logits_V[ids]
-        penalized = torch.where(old > 0, old / sampling.repetition_penalty, old * sampling.repetition_penalty)
-        logits_V = logits_V.index_put((ids,), penalized)  # an id that was seen twice is given the same number twice
+    logits_V = penalized(logits_V, sampling, seen)
     # Subtracting first keeps a tiny temperature from overflowing.
     return (logits_V - logits_V.max()) / (sampling.temperature or 1.0)
+
+
+def penalized(logits_V: Tensor, sampling: Sampling, seen: Sequence[int] | Tensor = ()) -> Tensor:
+    """Logits after the repetition penalty, float64."""
+    logits_V = logits_V.to(torch.float64)
+    if sampling.repetition_penalty == 1 or not len(seen):
+        return logits_V
+    ids = seen if isinstance(seen, Tensor) else put(list(seen), logits_V.device)
+    old = logits_V[ids]
+    new = torch.where(old > 0, old / sampling.repetition_penalty, old * sampling.repetition_penalty)
+    return logits_V.index_put((ids,), new)  # an id that was seen twice is given the same number twice
 
 
 def _checked(tempered_V: Tensor) -> Tensor:
@@ -113,35 +119,35 @@ BROKEN = "the model's largest logit is not finite: its weights or its input are 
 
 
 def _candidates(tempered_V: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-    """Tokens that survive the filters and their probabilities, most likely first if any filter is on."""
+    """Tokens that survive the filters, in the order of their ids, and their probabilities."""
     V = len(tempered_V)
     k = 1 if sampling.greedy else sampling.top_k if 0 < sampling.top_k < V else V
-    probs_V = torch.softmax(tempered_V, dim=-1)
     if k == V and sampling.top_p == 1 and sampling.min_p == 0:
-        return torch.arange(V, device=tempered_V.device), probs_V
+        return torch.arange(V, device=tempered_V.device), torch.softmax(tempered_V, dim=-1)
+    weights_V = tempered_V.exp()  # the largest is 1
     for width in (k,) if k < V else (min(V, 256), min(V, 8192), V):
-        ids, probs = _best(probs_V, width)
-        cumulative = probs.cumsum(-1)
-        mass = cumulative[-1] if k < V else 1.0
-        cumulative = cumulative / mass
-        if cumulative[-1] >= sampling.top_p:
+        ids, weights = _best(weights_V, width)
+        cumulative = weights.cumsum(-1)
+        nucleus = sampling.top_p * (cumulative[-1] if k < V else weights_V.sum())
+        if cumulative[-1] >= nucleus:
             break  # of all tokens, a short list of the best already holds the nucleus
-    # A token stays if the mass before it is still short of top_p; the first always does.
-    keep = cumulative - probs / mass < sampling.top_p
-    keep &= probs >= sampling.min_p * probs[0]
+    # A token stays if those before it weigh less than the nucleus; the first always does.
+    keep = torch.cat((cumulative.new_zeros(1), cumulative[:-1])) < nucleus
+    keep &= weights >= sampling.min_p
     keep[0] = True
-    return ids[keep], probs[keep] / probs[keep].sum()
+    ids = ids[keep].sort().values
+    return ids, weights_V[ids] / weights_V[ids].sum()
 
 
-def _best(probs_V: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def _best(weights_V: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """The ``width`` most likely tokens, best first, ties by id; whole-vocabulary sort only when it is asked for."""
-    if width < len(probs_V):
-        floor = torch.topk(probs_V, width).values[-1]
-        ids = torch.nonzero(probs_V >= floor).flatten()
+    if width < len(weights_V):
+        floor = torch.topk(weights_V, width).values[-1]
+        ids = torch.nonzero(weights_V >= floor).flatten()
     else:
-        ids = torch.arange(len(probs_V), device=probs_V.device)
-    order = torch.sort(probs_V[ids], descending=True, stable=True).indices[:width]
-    return ids[order], probs_V[ids[order]]
+        ids = torch.arange(len(weights_V), device=weights_V.device)
+    order = torch.sort(weights_V[ids], descending=True, stable=True).indices[:width]
+    return ids[order], weights_V[ids[order]]
 
 
 class Sampler:
