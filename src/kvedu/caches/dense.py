@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import View
+from kvedu.caches.view import View
 from kvedu.kernels.attention import attention_grouped
 
 

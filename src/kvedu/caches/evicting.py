@@ -13,12 +13,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from kvedu.caches.budgets import Budget, Part, parts_of
-from kvedu.caches.contract import Cache, View, storage_bytes
+from kvedu.caches.contract import Cache, storage_bytes
 from kvedu.caches.evicting_rows import Kept, Side
 from kvedu.caches.evicting_view import EvictingView
 from kvedu.caches.formats import Format
 from kvedu.caches.moments import Moments
 from kvedu.caches.scores import Held, Score
+from kvedu.caches.view import View
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from kvedu.caches.budgets import Part
-from kvedu.caches.contract import View
 from kvedu.caches.evicting_rows import Kept
 from kvedu.caches.layout import Row
 from kvedu.caches.moments import Moments
 from kvedu.caches.scores import ALL
+from kvedu.caches.view import View
 from kvedu.kernels.attention import attention_reference
 from kvedu.kernels.rope import rotate
 

@@ -13,8 +13,9 @@ from typing import NamedTuple, Sequence
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import Cache, View, storage_bytes
+from kvedu.caches.contract import Cache, storage_bytes
 from kvedu.caches.layout import Row
+from kvedu.caches.view import View
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError
 from kvedu.kernels.attention import attention_grouped, attention_reference

@@ -13,9 +13,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import Cache, View, storage_bytes
+from kvedu.caches.contract import Cache, storage_bytes
 from kvedu.caches.host_store import in_memory, on_disk
 from kvedu.caches.layout import Row
+from kvedu.caches.view import View
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheFull
 from kvedu.kernels.attention import attention_grouped

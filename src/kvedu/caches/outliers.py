@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kvedu.caches.concat import ConcatCache
-from kvedu.caches.contract import View
+from kvedu.caches.view import View
 from kvedu.config import ModelConfig
 
 

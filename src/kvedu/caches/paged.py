@@ -16,10 +16,11 @@ from torch import Tensor
 from kvedu.analysis.memory import kv_bytes_per_token
 from kvedu.caches.block_tables import BlockTables
 from kvedu.caches.blocks import BlockPool, Reuse
-from kvedu.caches.contract import Cache, View, storage_bytes
+from kvedu.caches.contract import Cache, storage_bytes
 from kvedu.caches.layout import Row
 from kvedu.caches.layouts import Layouts
 from kvedu.caches.swap import SwapSpace
+from kvedu.caches.view import View
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError, CacheFull
 from kvedu.kernels.attention import attention_grouped

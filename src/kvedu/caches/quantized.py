@@ -12,10 +12,11 @@ from typing import NamedTuple, Sequence
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import Cache, View, storage_bytes
+from kvedu.caches.contract import Cache, storage_bytes
 from kvedu.caches.dense import DenseView
 from kvedu.caches.formats import Format, integer
 from kvedu.caches.kv_format import checked_apart
+from kvedu.caches.view import View
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError
 from kvedu.kernels.codes import Coded, decode, empty, encode

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Callable
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import View
 from kvedu.caches.layout import Row
+from kvedu.caches.view import View
 from kvedu.kernels.attention import attention_grouped, attention_reference
 from kvedu.kernels.quantized_attention import QuantizedLayout, quantized_attention, takes
 from kvedu.kernels.quantized_pages import Exact

@@ -12,9 +12,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import Cache, View, storage_bytes
+from kvedu.caches.contract import Cache, storage_bytes
 from kvedu.caches.layout import Row
 from kvedu.caches.layouts import Layouts
+from kvedu.caches.view import View
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheFull
 from kvedu.kernels.attention import attention_grouped

@@ -12,9 +12,10 @@ from typing import NamedTuple, Sequence
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import Cache, View, storage_bytes
+from kvedu.caches.contract import Cache, storage_bytes
 from kvedu.caches.layout import Row
 from kvedu.caches.ring import Ring, places
+from kvedu.caches.view import View
 from kvedu.caches.window_view import WindowView
 from kvedu.config import ModelConfig
 from kvedu.errors import CacheError

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import View
 from kvedu.caches.layout import Row
 from kvedu.caches.ring import places
+from kvedu.caches.view import View
 from kvedu.kernels.attention import attention_grouped
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import NamedTuple, Sequence
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import View
 from kvedu.caches.low_rank import Basis
 from kvedu.caches.none import NoCache
+from kvedu.caches.view import View
 from kvedu.errors import ConfigError, RequestError
 from kvedu.model.layers import Linear
 from kvedu.model.transformer import Transformer

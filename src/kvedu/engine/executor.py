@@ -7,8 +7,8 @@ from typing import Callable
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import View
 from kvedu.caches.paged import PagedCache
+from kvedu.caches.view import View
 from kvedu.engine.batch import Batch, batch_of
 from kvedu.engine.choose import Picks
 from kvedu.engine.graphs import DecodeGraphs

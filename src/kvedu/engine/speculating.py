@@ -12,8 +12,8 @@ from typing import Callable, Hashable, Sequence as Seq
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import View
 from kvedu.caches.paged import PagedCache
+from kvedu.caches.view import View
 from kvedu.engine.choose import Turn
 from kvedu.engine.depths import Depths, Wish
 from kvedu.engine.drafts import keys

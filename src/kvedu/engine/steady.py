@@ -7,11 +7,11 @@ from typing import Sequence
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import View
 from kvedu.caches.layout import Row
 from kvedu.caches.paged import PagedCache, PagedView
 from kvedu.caches.paged_quantized import PagedQuantizedCache
 from kvedu.caches.quantized_view import QuantizedPagedView
+from kvedu.caches.view import View
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference, paged_write, takes
 from kvedu.kernels.quantized_attention import QuantizedLayout
 from kvedu.kernels.quantized_pages import CodedPages

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from kvedu.caches.contract import View
+from kvedu.caches.view import View
 from kvedu.config import ModelConfig
 from kvedu.model.layers import Linear, RMSNorm
 

@@ -19,7 +19,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from kvedu.caches.contract import View
+from kvedu.caches.view import View
 from kvedu.config import ModelConfig
 from kvedu.config_latent import NORM_EPS
 from kvedu.model.layers import Linear, RMSNorm

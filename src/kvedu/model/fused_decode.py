@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Meets(Protocol):
-    """What the blocks ask of a view (``caches/contract``)."""
+    """What the blocks ask of a view (``caches/view``)."""
 
     def meet(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor) -> Tensor:
         """Rotate, take in, attend: ``[N, H, D]``."""

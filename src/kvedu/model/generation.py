@@ -7,11 +7,12 @@ from typing import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import Cache, View
+from kvedu.caches.contract import Cache
 from kvedu.caches.none import NoCache
 from kvedu.caches.concat import ConcatCache
 from kvedu.caches.latent import LatentCache
 from kvedu.caches.static import StaticCache
+from kvedu.caches.view import View
 from kvedu.errors import CacheFull, RequestError
 from kvedu.model.completion import Completion, Delta, Run
 from kvedu.model.request import Request

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from kvedu.caches.contract import View
+from kvedu.caches.view import View
 from kvedu.config import ModelConfig
 from kvedu.errors import RequestError
 from kvedu.kernels.arena import Arena

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from kvedu.caches.contract import View
+from kvedu.caches.view import View
 from kvedu.config import ModelConfig
 from kvedu.errors import RequestError
 from kvedu.model.layers import Linear, RMSNorm

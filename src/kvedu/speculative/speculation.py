@@ -7,7 +7,8 @@ from typing import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from kvedu.caches.contract import Cache, View
+from kvedu.caches.contract import Cache
+from kvedu.caches.view import View
 from kvedu.errors import CacheFull, RequestError
 from kvedu.model.completion import Delta, Run
 from kvedu.model.generation import Generation
