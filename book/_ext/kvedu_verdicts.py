@@ -143,7 +143,9 @@ def waiting(records: dict[str, Recorded], pages: set[str]) -> str:
     said = []
     if later:
         which = f"chapter {later[0]}, which is" if len(later) == 1 else f"chapters {', '.join(map(str, later))}, which are"
-        said.append(f"{sum(by_chapter[chapter] for chapter in later)} are to be examined in {which} not written yet.")
+        many = sum(by_chapter[chapter] for chapter in later)
+        who = f"{many} of them" if many < by_chapter.total() else "They" if many > 1 else "It"
+        said.append(f"{who} {'are' if many > 1 else 'is'} to be examined in {which} not written yet.")
     said += [f"In chapter {chapter}, which is written, {by_chapter[chapter]} still wait{'s' if by_chapter[chapter] == 1 else ''} for a cell." for chapter in sorted(by_chapter) if chapter in written]
     return " ".join(said)
 
