@@ -242,10 +242,9 @@ class Bench:
         logits = self.random(s.sequences, s.vocabulary)
         row = torch.tensor([0.8, 50, 0.95, 0.0, 0.5], dtype=torch.float64, device=self.device)
         settings = row.expand(s.sequences, -1).contiguous()
-        reads = filtered_draw.passes(self.dtype, top_k=True, top_p=True)
         return Case(
             "draw a token behind top-k and top-p", lambda: filtered_draw.filtered_draw(logits, settings, triton=True),
-            filtered_draw.cost(s.sequences, s.vocabulary, reads), "copy", lambda: filtered_draw.filtered_draw(logits, settings, triton=False),
+            filtered_draw.cost(s.sequences, s.vocabulary), "copy", lambda: filtered_draw.filtered_draw(logits, settings, triton=False),
             lambda: torch.softmax(logits.float(), -1).sort(-1, descending=True)[0].cumsum(-1),
         )  # fmt: skip
 

@@ -1,10 +1,10 @@
 """Draw tokens behind top-k, top-p and min-p filters, without sorting the vocabulary and without asking the host.
 
 Ranked by logit (ties by id) what the three filters keep is always a beginning of the ranking: its end is one logit, and how many of those
-equal to it. That logit is found bit by bit. "How many logits lie above this number, and what do they weigh?" is a sum over the row, and
-the highest bit of the answer needs one such question, the next one another: 19 for bf16, whose numbers have no more bits that matter. A
-sort of the row would move it about as often, and write it each time. (Radix selection: Alabi et al. 2012. FlashInfer samples without a
-sort too, by rejection: Ye et al. 2025.)
+equal to it. That logit is found by halving. "How many logits lie above this number, and what do they weigh?" is a sum over the row, and
+its answer says on which side of the number the end lies. Some ten such sums leave one bf16 number, some twenty one of fp32; a
+sort would move the row about as often, and write it each time. (Selection on GPUs: Alabi et al. 2012. FlashInfer samples without a sort
+too, by rejection: Ye et al. 2025.)
 
 Weights are ``exp((logit - largest) / temperature)`` in fp64, so that a filter's edge is where ``model/sampling`` puts it.
 """
@@ -71,11 +71,14 @@ def filtered_draw(logits_RV: Tensor, settings_R5: Tensor, *, triton: bool | None
 
 
 def passes(dtype: torch.dtype, top_k: bool = False, top_p: bool = False, min_p: bool = False) -> int:
-    """How often the kernel reads a row: its largest, what is kept, the token; with a filter a search, with top-k and top-p two."""
+    """How often the kernel reads a row at most: its largest, what is kept weighs, the token; with a filter a search, with top-k and top-p two.
+
+    A search halves the distance of what is left ten times, then the number of numbers in it; mostly the first ten leave few.
+    """
     searches = (top_k or top_p or min_p) + (top_k and top_p)
-    return 3 + searches * (BITS[dtype] + 1) + (top_p and not top_k)  # a nucleus of all tokens takes one sum more
+    return 3 + searches * (10 + BITS[dtype] + 1) + (top_p and not top_k)  # a nucleus of all tokens takes one sum more
 
 
-def cost(rows: int, vocabulary: int, reads: int, bytes_per_element: int = 2) -> Cost:
-    """Of ``reads`` (see ``passes``) of each logit; some 40 operations for a weight in fp64. From memory comes what a chip's cache does not hold."""
-    return Cost(40 * rows * vocabulary * reads, rows * vocabulary * reads * bytes_per_element, 8 * rows)
+def cost(rows: int, vocabulary: int, bytes_per_element: int = 2) -> Cost:
+    """Each logit from memory once, an id written; further reads of a row find it in the chip's cache. Some 40 operations for a weight in fp64."""
+    return Cost(40 * rows * vocabulary, rows * vocabulary * bytes_per_element, 8 * rows)

@@ -1,4 +1,4 @@
-"""One program a row: the end of what the filters keep, found bit by bit, then the token."""
+"""One program a row: the end of what the filters keep, found by halving, then the token."""
 
 from __future__ import annotations
 
@@ -42,14 +42,26 @@ def above(row, key, most, heat, V, BITS: tl.constexpr, BLOCK: tl.constexpr, WEIG
 
 
 @triton.jit
-def nth_key(row, k, most, heat, V, BITS: tl.constexpr, BLOCK: tl.constexpr):
-    """Key of the k-th largest logit: the smallest number that fewer than k lie above."""
-    key = tl.full([], -1, tl.int64) << (BITS - 1)
-    for bit in range(BITS):
-        step = tl.full([], 1, tl.int64) << (BITS - 1 - bit)
-        count, mass = above(row, key + (step - 1), most, heat, V, BITS, BLOCK, False)
-        key = tl.where(count < k, key, key + step)
-    return key
+def last_kept(row, k, nucleus, min_p, most, least, heat, V, BITS: tl.constexpr, BLOCK: tl.constexpr, WEIGH: tl.constexpr):
+    """Smallest key that is kept: fewer than k logits lie above it, they weigh less than the nucleus, and it weighs min_p itself."""
+    low = key_of(least, BITS) - 1
+    high = key_of(most, BITS)  # nothing lies above it, so it is kept
+    light = most - 746.0 * heat  # below it weights are 0
+    step = 0
+    while low + 1 < high:
+        below = number_of(low, BITS)
+        below = tl.where(below > light, below, light)
+        middle = key_of((below + number_of(high, BITS)) / 2, BITS)
+        half = (low & high) + ((low ^ high) >> 1)  # no sum that could overflow
+        middle = tl.where(step < 10, middle, half)  # first halve the distance, then the keys that are left
+        middle = tl.minimum(tl.maximum(middle, low + 1), high - 1)
+        count, mass = above(row, middle, most, heat, V, BITS, BLOCK, WEIGH)
+        weight = tl.exp((number_of(middle, BITS) - most) / heat)
+        kept = (count < k) & (mass < nucleus) & (weight >= min_p)
+        high = tl.where(kept, middle, high)
+        low = tl.where(kept, low, middle)
+        step += 1
+    return high
 
 
 @triton.jit
@@ -67,47 +79,41 @@ def draw_row(logits, settings, ids, logits_r, V, BITS: tl.constexpr, BLOCK: tl.c
     lanes = tl.arange(0, BLOCK)
 
     top = tl.full([BLOCK], float("-inf"), tl.float64)
+    low = tl.full([BLOCK], float("inf"), tl.float64)
     odd = tl.zeros([BLOCK], tl.int32)
     for start in range(0, V, BLOCK):
         x = tl.load(row + start + lanes, mask=start + lanes < V, other=float("-inf")).to(tl.float64)
         odd += (x != x).to(tl.int32)
         top = tl.maximum(top, x)
+        low = tl.minimum(low, tl.where(start + lanes < V, x, float("inf")))
     most = tl.max(top, 0)
+    least = tl.min(low, 0)
     if (tl.sum(odd, 0) > 0) | (most == float("inf")) | (most == float("-inf")):
         tl.store(ids + r, -1)
         return
 
-    mass = tl.full([], float("inf"), tl.float64)  # no nucleus: whatever lies above weighs less
+    nucleus = tl.full([], float("inf"), tl.float64)  # whatever lies above weighs less
     if top_p < 1.0:
-        last = tl.full([], -1, tl.int64) << (BITS - 1)
+        end = key_of(least, BITS) - 1
         if k < V:
-            last = nth_key(row, k, most, heat, V, BITS, BLOCK)
-        count, mass = above(row, last, most, heat, V, BITS, BLOCK, True)
-        if k < V:
-            mass += (k - count) * tl.exp((number_of(last, BITS) - most) / heat)
-        mass *= top_p
+            end = last_kept(row, k, nucleus, 0.0, most, least, heat, V, BITS, BLOCK, False)
+        count, nucleus = above(row, end, most, heat, V, BITS, BLOCK, True)
+        if k < V:  # of equal ones as many as k still lacks
+            nucleus += (k - count) * tl.exp((number_of(end, BITS) - most) / heat)
+        nucleus *= top_p
 
-    # The smallest key that is kept: fewer than k lie above it, they weigh less than the nucleus, and it weighs min_p itself.
-    key = tl.full([], -1, tl.int64) << (BITS - 1)
-    few = tl.full([], 2147483647, tl.int64)
-    if (top_p == 1.0) & (min_p == 0.0):
-        if k < V:
-            key = nth_key(row, k, most, heat, V, BITS, BLOCK)
-            count, before = above(row, key, most, heat, V, BITS, BLOCK, False)
-            few = k - count
-    else:
-        for bit in range(BITS):
-            step = tl.full([], 1, tl.int64) << (BITS - 1 - bit)
-            edge = key + (step - 1)
-            count, before = above(row, edge, most, heat, V, BITS, BLOCK, True)
-            weight = tl.exp(tl.where(count == 0, 0.0, (number_of(edge, BITS) - most) / heat))
-            kept = (count == 0) | ((count < k) & (before < mass) & (weight >= min_p))
-            key = tl.where(kept, key, key + step)
-        count, before = above(row, key, most, heat, V, BITS, BLOCK, True)
-        own = tl.exp(tl.where(count == V, 0.0, (number_of(key, BITS) - most) / heat))
-        few = tl.minimum(few, k - count)
-        if own > 0.0:  # of equal ones as many as the nucleus still lacks
-            few = tl.minimum(few, tl.ceil(tl.minimum((mass - before) / own, 2147483647.0)).to(tl.int64))
+    key = key_of(least, BITS) - 1  # what is kept lies above it, and of those equal to it the first few
+    few = tl.zeros([], tl.int64)
+    if (k < V) | (top_p < 1.0) | (min_p > 0.0):
+        if top_p < 1.0:
+            key = last_kept(row, k, nucleus, min_p, most, least, heat, V, BITS, BLOCK, True)
+        else:
+            key = last_kept(row, k, nucleus, min_p, most, least, heat, V, BITS, BLOCK, False)
+        count, mass = above(row, key, most, heat, V, BITS, BLOCK, True)
+        own = tl.exp((number_of(key, BITS) - most) / heat)
+        few = k - count
+        if own > 0.0:
+            few = tl.minimum(few, tl.ceil(tl.minimum((nucleus - mass) / own, 2147483647.0)).to(tl.int64))
         few = tl.maximum(few, 1)
 
     seen = tl.zeros([], tl.int64)
@@ -150,6 +156,6 @@ def plan_filtered_draw(logits_RV: Tensor, settings_R5: Tensor, ids_R: Tensor, bl
             f"logits {tuple(logits_RV.shape)} in {logits_RV.dtype} and settings {tuple(settings_R5.shape)} in {settings_R5.dtype} do not fit: "
             f"want [R, V] in one of {', '.join(map(str, BITS))} and [R, 5] in torch.float64"
         )
-    block = block or min(power_of_two(V), 1024 if logits_RV.dtype.itemsize == 8 else 2048)
+    block = block or min(power_of_two(V), 2048 if logits_RV.dtype.itemsize == 8 else 4096)
     args = dict(logits=logits_RV, settings=settings_R5, ids=ids_R, logits_r=logits_RV.stride(0), V=V)
-    return Launch(draw_row, (R,), args, {"BITS": BITS[logits_RV.dtype], "BLOCK": block}, warps=8 if block >= 1024 else 4, stages=1)
+    return Launch(draw_row, (R,), args, {"BITS": BITS[logits_RV.dtype], "BLOCK": block}, warps=16 if block >= 2048 else 4, stages=1)
