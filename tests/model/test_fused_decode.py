@@ -127,6 +127,29 @@ def test_a_hook_sees_what_it_would(part) -> None:
     torch.testing.assert_close(*seen)
 
 
+OWN = {
+    "rotate": lambda base: lambda self, q_NHD, k_NKD: (q_NHD, k_NKD),
+    "append": lambda base: lambda self, layer, k_NKD, v_NKD: base.append(self, layer, k_NKD, 0 * v_NKD),
+    "attend": lambda base: lambda self, layer, q_NHD: 0 * q_NHD,
+}
+
+
+@pytest.mark.parametrize("kind, settings", [(PagedCache, {}), (PagedQuantizedCache, {"format": KVFormat.int8(group=16)})], ids=["pages", "codes"])
+@pytest.mark.parametrize("method", OWN)
+@torch.inference_mode()
+def test_a_view_of_ones_own_is_asked(method, kind, settings) -> None:
+    """Who changes how a view rotates, appends or attends sees the change, fused or not."""
+    model, outs = tiny_model(tiny_config(D=16)), []
+    for fused, changed in ((False, True), (True, True), (True, False)):
+        cache = kind(model.config, n_pages=4, page_size=4, **settings)
+        if changed:
+            cache.view = type("Own", (kind.view,), {method: OWN[method](kind.view)})
+        with cache.step({cache.add(): 5}) as view:
+            outs.append(model.hidden(torch.arange(5), view, fused=fused))
+    torch.testing.assert_close(outs[0], outs[1])
+    assert not torch.allclose(outs[1], outs[2], atol=1e-2)
+
+
 def test_where_gradients_are_wanted_nothing_is_fused(monkeypatch) -> None:
     monkeypatch.setattr(launch, "runs_on", lambda device: True)
     with torch.device("meta"):

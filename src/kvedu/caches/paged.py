@@ -52,7 +52,9 @@ class PagedView(View):
         return [self.cache._pages(row.seq, row.total) for row in self.rows]
 
     def meet(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor) -> Tensor:
-        """Rotated keys go straight to their pages (``kernels/rope_write``)."""
+        """Rotated keys go straight to their pages (``kernels/rope_write``), unless a subclass has a way of its own."""
+        if (type(self).rotate, type(self).append) != (View.rotate, View.append):
+            return View.meet(self, layer, q_NHD, k_NKD, v_NKD)
         self._enter(layer, len(k_NKD), len(v_NKD))
         pages = self.cache.k[layer], self.cache.v[layer]
         return self.attend(layer, rope_write(q_NHD, k_NKD, v_NKD, *self.turn(torch.float32), *pages, self.slot_mapping))

@@ -83,6 +83,8 @@ class QuantizedPagedView(View):
 
     def meet(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor) -> Tensor:
         """Queries and keys are rotated in one pass, which leaves keys and values in rows of their own: they are coded from there."""
+        if type(self).rotate is not View.rotate:
+            return View.meet(self, layer, q_NHD, k_NKD, v_NKD)
         fresh = [torch.empty(len(x), 1, *x.shape[1:], dtype=self.cache.dtype, device=x.device) for x in (k_NKD, v_NKD)]
         q_NHD = rope_write(q_NHD, k_NKD, v_NKD, *self.turn(torch.float32), *fresh, self._in_order)
         self.append(layer, fresh[0][:, 0], fresh[1][:, 0])
