@@ -107,7 +107,7 @@ class Transformer(nn.Module):
         if any(not 1 <= tap <= self.config.L for tap in taps):
             raise RequestError(f"blocks are counted from 1 to {self.config.L}; asked for the outputs of {list(taps)}")
         if not taps:
-            x_NM = self.hidden(ids_N, view, fused=fused)
+            x_NM = self.hidden(ids_N, view) if fused is None else self.hidden(ids_N, view, fused=fused)
             return x_NM, x_NM[:, :0]
         x_NM, outputs = self._embed(ids_N, view), {}
         if fuses(self, fused):
