@@ -313,6 +313,8 @@ def main(argv: list[str]) -> int:
     if not options.dry and not torch.cuda.is_available():
         print("kvedu: no CUDA device here; `make gpu-dry` runs the same script on a CPU with tiny sizes.", file=sys.stderr)
         return 1
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)  # now, not when all has been measured
     environment, begun = made_environment(ROOT), time.time()
     asked = options.only.split(",")
     chosen = [part for part in parts(options.dry, device) if not options.only or part.name in asked or part.group in asked]

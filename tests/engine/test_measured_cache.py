@@ -59,7 +59,7 @@ def test_an_engine_is_as_large_as_that(gpu):
 
 
 def test_the_step_that_is_measured_is_the_largest(monkeypatch):
-    """As many tokens and sequences as the scheduler lets into a step; a draw for each; pages for no more than that."""
+    """As many tokens and sequences as the scheduler lets into a step; a draw for each, of the kind that takes most; pages for no more than that."""
     model, seen = tiny_model(), {}
     hidden, draw = Transformer.hidden, memory.draw_rows
 
@@ -68,9 +68,13 @@ def test_the_step_that_is_measured_is_the_largest(monkeypatch):
         return hidden(self, ids_N, view)
 
     monkeypatch.setattr(Transformer, "hidden", watched)
-    monkeypatch.setattr(memory, "draw_rows", lambda draws, logits: seen.update(rows=logits.shape[0]) or draw(draws, logits))
+    def drawn(draws, logits_RV):
+        seen.update(rows=len(logits_RV), penalties=sum(one.sampler.sampling.repetition_penalty != 1 for one in draws))
+        return draw(draws, logits_RV)
+
+    monkeypatch.setattr(memory, "draw_rows", drawn)
     memory.largest_step(model, sequences=5, tokens=33, page_size=4)
-    assert seen == {"tokens": 33, "sequences": 5, "pages": 10, "dtype": torch.float32, "rows": 5}
+    assert seen == {"tokens": 33, "sequences": 5, "pages": 10, "dtype": torch.float32, "rows": 5, "penalties": 5}
 
 
 def test_too_little_says_what_takes_it(gpu):

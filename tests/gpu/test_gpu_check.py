@@ -17,10 +17,10 @@ from kvedu.book.provenance import current_commit
 
 def test_a_dry_run_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Machine, a kernel test in the interpreter, a kernel bench, the engine, a lab: every part to its end."""
-    status = main(["--dry", "--out", str(tmp_path)])
+    status = main(["--dry", "--out", str(tmp_path / "new" / "folder")])
     said = capsys.readouterr().out
     assert status == 0, said
-    made = json.loads((tmp_path / "gpu-dry.json").read_text())
+    made = json.loads((tmp_path / "new" / "folder" / "gpu-dry.json").read_text())
     assert {"machine", "tests", "kernels", "engine"} <= {part["name"] for part in made["parts"]}
     assert made["gpu"]["copy_gb_per_s"] > 0 and all(part["status"] == "passed" for part in made["parts"])
     engine, tests, kernels = (next(part for part in made["parts"] if part["name"] == name) for name in ("engine", "tests", "kernels"))

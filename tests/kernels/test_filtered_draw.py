@@ -56,6 +56,21 @@ def test_the_token_of_the_ranking(V, block, levels, dtype):
 
 
 @needs_triton
+def test_of_equal_ones_just_so_many():
+    """The largest number draws the last token that is kept: of eight equal ones the k-th, or the first that fills the nucleus."""
+    last, asked, wanted = 1 - 2**-40, [], []
+    for n in range(1, 9):
+        asked += [(1, n, 1, 0, last), (1, 0, n / 8, 0, last), (1, 0, (n - 0.5) / 8, 0, last), (1, n, 0.5, 0, last), (1, n, 1, 1, last)]
+        wanted += [n - 1, n - 1, n - 1, (n + 1) // 2 - 1, n - 1]
+    equal = torch.zeros(len(asked), 8, device=DEVICE)
+    for triton in (True, False):
+        assert filtered_draw(equal, settings(*asked), triton=triton, block=4).tolist() == wanted
+    higher = torch.tensor([0.0, 2, 0, 2, 0, 2, 0, 0], device=DEVICE).expand(8, -1)  # three before the five, and where they stand
+    ids = filtered_draw(higher, settings(*((1, n, 1, 0, last) for n in range(1, 9))), triton=True, block=4).tolist()
+    assert ids == [1, 3, 5, 5, 5, 5, 6, 7]
+
+
+@needs_triton
 def test_real_rows():
     """A vocabulary of 152 thousand on a GPU, of some hundred in the interpreter, by the block that the rule gives."""
     R, V = (64, 151_936) if REAL else (3, 300)
@@ -96,6 +111,18 @@ def test_it_reads_no_more_than_the_formula_says(top_k, top_p, min_p):
         most = passes(torch.float16, top_k > 0, top_p < 1, min_p > 0)
         assert odd == 0 and 3 <= reads <= most and (reads == most) == (most == 3)
     assert cost(1, 40).read == 80
+
+
+@pytest.mark.skipif(not interpreted(), reason="loads are counted in Triton's interpreter (no GPU needed)")
+@pytest.mark.parametrize("dtype, sums", [(torch.bfloat16, 14), (torch.float32, 30)])
+def test_a_search_takes_few_sums(dtype, sums):
+    """Of a row as models give them: a dozen for bf16, twice as many for fp32, beside the reads that every row takes."""
+    logits = (2 * torch.randn(1, 300, generator=torch.Generator().manual_seed(0)) - 2).to(dtype)
+    for top_k, top_p in ((50, 1), (0, 0.9)):
+        with watching(logits=logits) as seen:
+            filtered_draw(logits, settings((1, top_k, top_p, 0, 0.5)), triton=True)
+        reads = sum(len(access.places) for access in seen.of("logits")) // 300
+        assert sums / 2 <= reads - 4 - (top_p < 1) <= sums
 
 
 @needs_triton

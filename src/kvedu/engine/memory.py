@@ -84,7 +84,7 @@ def _pages(sequences: int, tokens: int, page_size: int) -> int:
 
 @torch.inference_mode()
 def largest_step(model: Transformer, sequences: int, tokens: int, page_size: int) -> None:
-    """A step of ``tokens`` tokens of so many sequences over pages of its own, and a token drawn for each of them."""
+    """A step of ``tokens`` tokens of so many sequences over pages of its own, and a token drawn for each of them, all with a penalty."""
     pages = _pages(sequences, tokens, page_size)
     cache_bytes = pages * page_size * kv_bytes_per_token(model.config, model.dtype.itemsize)
     cache: PagedCache = paged_cache_for(model, cache_bytes, page_size, None, None, sequences)
@@ -93,5 +93,5 @@ def largest_step(model: Transformer, sequences: int, tokens: int, page_size: int
     with cache.step(counts) as view:
         hidden_NM = model.hidden(put([0] * tokens, model.device), view)
         logits_RV = model.logits(hidden_NM[view.last_rows])
-        for sampling in (Sampling(temperature=1.0, seed=0), Sampling(temperature=1.0, top_p=0.9, seed=0)):
-            draw_rows([Draw(Sampler(sampling))] * sequences, logits_RV)
+        dear = Sampler(Sampling(temperature=1.0, top_p=0.9, repetition_penalty=1.1, seed=0))  # a penalty makes a row float64
+        draw_rows([Draw(dear, [0])] * sequences, logits_RV)

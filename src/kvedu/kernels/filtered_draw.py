@@ -2,9 +2,9 @@
 
 Ranked by logit (ties by id) what the three filters keep is always a beginning of the ranking: its end is one logit, and how many of those
 equal to it. That logit is found by halving. "How many logits lie above this number, and what do they weigh?" is a sum over the row, and
-its answer says on which side of the number the end lies. Some ten such sums leave one bf16 number, some twenty one of fp32; a
-sort would move the row about as often, and write it each time. (Selection on GPUs: Alabi et al. 2012. FlashInfer samples without a sort
-too, by rejection: Ye et al. 2025.)
+its answer says on which side of the number the end lies. A dozen such sums leave one bf16 number, twice as many one of fp32 (a test
+counts them), and nothing is written. (Selection on GPUs: Alabi et al. 2012. FlashInfer samples without a sort too, by rejection: Ye et
+al. 2025.)
 
 Weights are ``exp((logit - largest) / temperature)`` in fp64, so that a filter's edge is where ``model/sampling`` puts it.
 """
