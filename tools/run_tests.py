@@ -21,7 +21,6 @@ NO_TESTS = 5  # pytest's status where it found none
 def main() -> int:
     """Run the parts, print what each took, and return 0 where all passed."""
     one_thread = {"OMP_NUM_THREADS": "1"}  # two workers share two cores
-    os.environ["KVEDU_PROGRESS"] = str(Path(tempfile.mkdtemp()) / "progress.json")  # not that of who runs the tests
     parts = [
         ("tests", ["-m", "not timing", "-n", "2", "--dist", "loadfile", "--durations", "10"], one_thread),
         ("tests that measure time, one by one", ["-m", "timing"], {}),
@@ -43,12 +42,12 @@ def main() -> int:
 
 
 def passes(name: str, arguments: list[str], environment: dict[str, str]) -> bool:
-    """Run one part in a pytest of its own."""
+    """Run one part in a pytest of its own, with a record of answers and runs that is neither the user's nor another part's."""
     print(f"== {name}", flush=True)
     start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=os.environ | environment, check=False
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | environment | {"KVEDU_PROGRESS": str(Path(folder) / "progress.json")}
+        done = subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=ROOT, env=environment, check=False)
     print(f"== {name}: {time.perf_counter() - start:.0f} s", flush=True)
     return done.returncode == 0 or (done.returncode == NO_TESTS and "timing" in arguments)
 

@@ -15,8 +15,9 @@ from kvedu import fetch
 from kvedu.book.provenance import current_commit
 
 
-def test_a_dry_run_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Machine, a kernel test in the interpreter, a kernel bench, the engine, a lab: every part to its end."""
+def test_a_dry_run_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machine, a kernel test in the interpreter, a kernel bench, the engine, a lab: every part to its end; no answer of a lab is noted."""
+    monkeypatch.setenv("KVEDU_PROGRESS", str(tmp_path / "kept" / "progress.json"))
     status = main(["--dry", "--out", str(tmp_path / "new" / "folder")])
     said = capsys.readouterr().out
     assert status == 0, said
@@ -26,6 +27,7 @@ def test_a_dry_run_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     engine, tests, kernels = (next(part for part in made["parts"] if part["name"] == name) for name in ("engine", "tests", "kernels"))
     assert "passed" in tests["last"] and kernels["last"] == "every result agrees with its reference"
     assert engine["last"].startswith("tokens a second: engine ") and engine["last"] in said
+    assert not (tmp_path / "kept").exists()
 
 
 def test_one_that_hangs_or_fails_does_not_take_the_others_with_it() -> None:
