@@ -1,4 +1,4 @@
-"""Kernels that work on one row at a time: RMSNorm, with a residual and without, and SwiGLU."""
+"""Kernels that work on one row at a time: RMSNorm, with a residual and without, and SwiGLU; gradients and shapes of all."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from scenes import DEVICE, DTYPES, hollow
 
 from kvedu.kernels.launch import KernelError, missing, runs_on
 from kvedu.kernels.rmsnorm import add_cost, add_rmsnorm, add_rmsnorm_reference, rmsnorm, rmsnorm_reference
+from kvedu.kernels.softmax import softmax
 from kvedu.kernels.swiglu import cost, swiglu, swiglu_reference
 
 needs_triton = pytest.mark.skipif(not runs_on(torch.device(DEVICE)), reason=f"no Triton: {missing()} (no GPU needed)")
@@ -60,14 +61,39 @@ def test_swiglu(F, block, dtype):
 @needs_triton
 def test_gradients_go_the_other_way():
     """The kernels give none, so with a gradient wanted PyTorch answers."""
-    x, weight = torch.randn(2, 8, requires_grad=True), torch.ones(8)
-    assert rmsnorm(x, weight, 1e-5, triton=True).requires_grad
+    x, weight = torch.randn(2, 8, device=DEVICE, requires_grad=True), torch.ones(8, device=DEVICE)
+    for by in ({"triton": True}, {}):
+        for run in (swiglu, softmax, lambda x, **by: rmsnorm(x, weight, 1e-5, **by), lambda x, **by: add_rmsnorm(x, x, weight, 1e-5, **by)[0]):
+            (given,) = torch.autograd.grad(run(x, **by).sum(), x)
+            assert given.isfinite().all()
+            with torch.no_grad():
+                assert not run(x, **by).requires_grad
+
+
+@needs_triton
+@pytest.mark.parametrize("shape", [(8,), (2, 3, 8), (2, 1, 3, 8), (2, 0, 8)])
+def test_leading_axes_are_rows(shape):
+    """PyTorch takes any number of them, so the kernels do; dense, and with gaps."""
+    for x in (torch.randn(shape, device=DEVICE), torch.randn(*shape[:-1], 16, device=DEVICE)[..., :8]):
+        weight = torch.randn(8, device=DEVICE)
+        torch.testing.assert_close(swiglu(x, triton=True), swiglu(x, triton=False))
+        torch.testing.assert_close(softmax(x, triton=True), torch.softmax(x, -1))
+        torch.testing.assert_close(add_rmsnorm(x, 2 * x, weight, 1e-5, triton=True), add_rmsnorm_reference(x, 2 * x, weight, 1e-5))
+
+
+def test_an_odd_width_has_no_two_halves():
+    """It had lost its last column."""
+    for triton in (False, True) if runs_on(torch.device(DEVICE)) else (False,):
+        with pytest.raises(KernelError, match="even width; got .2, 7."):
+            swiglu(torch.zeros(2, 7, device=DEVICE), triton=triton)
 
 
 @needs_triton
 def test_a_weight_of_another_width_is_refused():
     with pytest.raises(KernelError, match="do not fit"):
         rmsnorm(rows(2, 8, F32), torch.ones(7, device=DEVICE), 1e-5, triton=True)
+    with pytest.raises(KernelError, match="want one shape"):
+        add_rmsnorm(rows(2, 8, F32), rows(1, 8, F32), torch.ones(8, device=DEVICE), 1e-5, triton=True)
 
 
 def test_costs():

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kvedu.kernels import native
-from kvedu.kernels.launch import triton_wanted
+from kvedu.kernels.launch import KernelError, triton_wanted
 from kvedu.units import Cost
 
 
@@ -53,12 +53,16 @@ def add_rmsnorm(
 ) -> tuple[Tensor, Tensor]:
     """``add_rmsnorm_reference``, on a GPU in one kernel: what is added is normalized while it is in registers.
 
-    ``[N, M]`` each, the last axis dense. The sum is rounded to x's dtype before it is normalized, as if it had been
+    ``[N, M]`` each (or more leading axes), the last axis dense. The sum is rounded to x's dtype before it is normalized, as if it had been
     stored and read. ``triton``: as everywhere (None: on a GPU). ``block``: elements of a tile, a power of two; rows that
     are longer are read twice.
     """
     if not _graded(x_NM, residual_NM, weight_M) and triton_wanted(triton, x_NM):
-        return _by_triton(x_NM, residual_NM, weight_M, eps, block)
+        if x_NM.shape != residual_NM.shape:
+            raise KernelError(f"x {tuple(x_NM.shape)} and residual {tuple(residual_NM.shape)} do not fit; both want one shape")
+        rows_NM, added_NM = (x if x.dim() == 2 else x.reshape(-1, x.shape[-1]) for x in (x_NM, residual_NM))
+        out_NM, total_NM = _by_triton(rows_NM, added_NM, weight_M, eps, block)
+        return out_NM.view(x_NM.shape), total_NM.view(x_NM.shape)
     total_NM = x_NM + residual_NM
     return rmsnorm(total_NM, weight_M, eps, triton=False), total_NM
 

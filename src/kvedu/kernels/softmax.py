@@ -23,18 +23,23 @@ def softmax_reference(x_NV: Tensor) -> Tensor:
 
 
 def softmax(x_NV: Tensor, *, triton: bool | None = None, block: int | None = None) -> Tensor:
-    """Softmax of each row ``[N, V]``, the last axis dense. ``block``: elements of a tile, a power of two.
+    """Softmax of each row ``[N, V]`` (or more leading axes), the last axis dense. ``block``: elements of a tile, a power of two.
+
+    The kernel gives no gradient: where one is wanted PyTorch answers.
 
     >>> softmax(torch.tensor([[0.0, 0.0, -torch.inf]])).tolist()
     [[0.5, 0.5, 0.0]]
     """
-    if not triton_wanted(triton, x_NV):
+    graded = torch.is_grad_enabled() and x_NV.requires_grad
+    if graded or not triton_wanted(triton, x_NV):
         return torch.softmax(x_NV, -1)
     from kvedu.kernels.softmax_triton import plan_softmax
 
     check_rows(x=x_NV)
     out_NV = torch.empty_like(x_NV, memory_format=torch.contiguous_format)
-    plan_softmax(x_NV, out_NV, block).run()
+    if x_NV.numel():
+        V = x_NV.shape[-1]
+        plan_softmax(x_NV if x_NV.dim() == 2 else x_NV.reshape(-1, V), out_NV.view(-1, V), block).run()
     return out_NV
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvedu.kernels.launch import check_rows, triton_wanted
+from kvedu.kernels.launch import KernelError, check_rows, triton_wanted
 from kvedu.units import Cost
 
 
@@ -20,21 +20,27 @@ def swiglu_reference(gate_up_NF: Tensor) -> Tensor:
 
 
 def swiglu(gate_up_NF: Tensor, *, triton: bool | None = None, block: int | None = None) -> Tensor:
-    """``[N, 2F]`` -> ``[N, F]``; the last axis dense. ``block``: elements of a program, a power of two.
+    """``[N, 2F]`` -> ``[N, F]``, or more leading axes; the last axis dense. ``block``: elements of a program, a power of two.
+
+    The kernel gives no gradient: where one is wanted PyTorch answers.
 
     >>> swiglu(torch.tensor([[0.0, 2.0, 5.0, 3.0]])).tolist()
     [[0.0, 5.284782409667969]]
     """
-    if not triton_wanted(triton, gate_up_NF):
+    twice = gate_up_NF.shape[-1]
+    if twice % 2:
+        raise KernelError(f"gate and up lie side by side, so rows have an even width; got {tuple(gate_up_NF.shape)}")
+    graded = torch.is_grad_enabled() and gate_up_NF.requires_grad
+    if graded or not triton_wanted(triton, gate_up_NF):
         gate_NF, up_NF = gate_up_NF.chunk(2, dim=-1)
         return torch.nn.functional.silu(gate_NF) * up_NF
     from kvedu.kernels.swiglu_triton import plan_swiglu
 
     check_rows(gate_up=gate_up_NF)
-    N, twice = gate_up_NF.shape
-    out_NF = gate_up_NF.new_empty((N, twice // 2))
-    plan_swiglu(gate_up_NF, out_NF, block).run()
-    return out_NF
+    rows_NF = gate_up_NF if gate_up_NF.dim() == 2 else gate_up_NF.reshape(-1, twice)
+    out_NF = rows_NF.new_empty((len(rows_NF), twice // 2))
+    plan_swiglu(rows_NF, out_NF, block).run()
+    return out_NF.view(*gate_up_NF.shape[:-1], twice // 2)
 
 
 def cost(tokens: int, width: int, bytes_per_element: int = 2) -> Cost:
