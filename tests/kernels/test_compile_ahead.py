@@ -17,15 +17,37 @@ SPILLS_ALLOWED = 8 if OLDER else 0
 """Bytes of stack of a thread on capability 8.0 and later. The assembler of Triton 3.6 spills two registers of decode over codes, to
 have three programs of 168 where the next one has two of 194."""
 
+MERGES = """
+import hashlib, torch
+from kvedu.kernels.ahead import compiled
+from kvedu.kernels.softmax_triton import plan_merge
+for D in (128, 24):
+    for S in (1, 3, 32, 200):
+        parts, logs = torch.empty(4, 8, S, D, device="meta"), torch.empty(4, 8, S, device="meta")
+        launch = plan_merge(parts, logs, torch.empty(4, 8, D, dtype=torch.float16, device="meta"), fixed=True)
+        print(D, hashlib.sha256(compiled(launch, 90).asm["ptx"].encode()).hexdigest())
+"""
+
+
+def without_interpreter(*command: str) -> list[str]:
+    """Lines that a Python process prints whose Triton compiles."""
+    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
+def test_a_fixed_merge_is_one_code_whatever_it_merges():
+    """C046: how many splits there are is decided by the longest neighbor; it must not decide the order of a sum."""
+    lines = without_interpreter("-c", MERGES)
+    assert len(lines) == 8 and len(set(lines)) == 2, "one code for each width of a head"
+
 
 @pytest.mark.parametrize("capability", [75, 80, 90, 100])
 def test_compiles_and_fits(capability):
     """No stack on 8.0 and later, shared memory of the chip; products by tensor cores from 8.0 on, by wgmma in prefill on 9.0."""
-    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    script = Path(__file__).parent / "catalogue.py"
-    done = subprocess.run([sys.executable, str(script), str(capability)], capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
+    lines = without_interpreter(str(Path(__file__).parent / "catalogue.py"), str(capability))
+    found = {row["name"]: row for row in map(json.loads, lines)}
     assert len(found) > 25
     shared, wrong = Chip.known(capability).shared, []
     for name, row in found.items():

@@ -62,6 +62,19 @@ def test_attention_has_the_same_bits_alone_and_in_company():
             assert torch.equal(one[0], together[first + i]), (b, i)
 
 
+@needs_triton
+@pytest.mark.parametrize("longest", [33, 300])
+def test_a_longer_neighbor_changes_no_bit(longest):
+    """C046: a step's tables are as wide as its longest sequence needs, so a neighbor decides how many splits there are to merge."""
+    scene = make_scene([(1, 100), (2, 200), (1, longest)], 6, 2, 16, 16, dtype=torch.float32)
+    together = invariant_attention(scene.q, scene.k, scene.v, scene.layout, triton=True, **FIXED)
+    for b, (first, new, old) in enumerate(scene.layout.rows.tolist()):
+        tables = scene.layout.tables[b : b + 1, : -(-(new + old) // 16)].contiguous()
+        alone = PagedLayout(tables, torch.tensor([[0, new, old]], device=DEVICE))
+        one = invariant_attention(scene.q[first : first + new], scene.k, scene.v, alone, triton=True, **FIXED)
+        assert torch.equal(one, together[first : first + new]), b
+
+
 @pytest.mark.parametrize("triton", [pytest.param(True, marks=needs_triton), False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_products_have_the_same_bits_alone_and_in_company(triton, dtype):

@@ -64,11 +64,12 @@ def compiled(launch: Launch, capability: int) -> Any:
 def described(launch: Launch) -> tuple[dict[str, str], dict[str, Any], dict[tuple[int, ...], list[list[Any]]]]:
     """A launch as the compiler sees it: types, constants, and which arguments are multiples of 16.
 
-    The same choices as at a real launch: an integer 1 is a constant, pointers are aligned.
+    The same choices as at a real launch: an integer 1 is a constant (unless the kernel forbids it), pointers are aligned.
     """
     signature: dict[str, str] = {}
     constants: dict[str, Any] = {}
     attributes: dict[tuple[int, ...], list[list[Any]]] = {}
+    plain = {param.num for param in getattr(launch.kernel, "params", ()) if param.do_not_specialize}
     for i, name in enumerate(launch.kernel.arg_names):
         if name in launch.constants or launch.args[name] is None:
             signature[name], constants[name] = "constexpr", launch.constants.get(name)
@@ -79,6 +80,8 @@ def described(launch: Launch) -> tuple[dict[str, str], dict[str, Any], dict[tupl
             attributes[i,] = [["tt.divisibility", 16]]
         elif isinstance(value, float):
             signature[name] = "fp32"
+        elif i in plain:
+            signature[name] = "i32"
         elif value == 1:
             signature[name], constants[name] = "constexpr", 1
         else:

@@ -216,7 +216,7 @@ def plan_attention(
         own = parts
     target, lse = (out_NHD, None) if own is None else own
     constants: dict[str, Any] = dict(
-        G=G, D=D, DV=DV, C=0 if J == 1 else C, BLOCK_M=block_m, BLOCK_S=block_s, DP=power_of_two(D), DVP=power_of_two(DV),
+        G=G, D=D, DV=DV, C=0 if J == 1 and not split_tokens else C, BLOCK_M=block_m, BLOCK_S=block_s, DP=power_of_two(D), DVP=power_of_two(DV),
         ONE_EACH=one_each, CAUSAL=causal, WINDOW=bool(window), WORDS=0 if family_NW is None else family_NW.shape[1],
         SPLIT=2 if split_tokens else int(splits > 1), PARTIAL=own is not None,
         EDGES=block_m > 32 if edges is None else edges, PRECISION="ieee" if q_NHD.dtype == torch.float32 else "tf32",
@@ -234,7 +234,7 @@ def plan_attention(
     )  # fmt: skip
     launches = [Launch(attend, (K, blocks, splits), args, constants, warps, stages)]
     if parts is None and own is not None:
-        launches.append(plan_merge(*own, out_NHD))
+        launches.append(plan_merge(*own, out_NHD, fixed=bool(split_tokens)))
     return launches
 
 
