@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kvedu.analysis.cost import step_time
 from kvedu.analysis.flops import PARTS, decode_cost, prefill_cost, total, uncached_step_cost
 from kvedu.analysis.hardware import hardware
 from kvedu.analysis.known_models import known_model
@@ -54,6 +55,19 @@ def test_bounds(name: str) -> None:
     roofs = evaluate("roofline", [("attainable", [c.intensity, *numbers]) for c in costs])
     assert times == pytest.approx([time_bound(cost, machine, "bf16") for cost in costs], rel=1e-12)
     assert roofs == pytest.approx([attainable(cost.intensity, machine, "bf16") for cost in costs], rel=1e-12)
+
+
+def test_a_step_takes_its_parts_one_after_another() -> None:
+    """Decode and prefill, short and long: not the bound of the sum, which is less where one part waits for memory and another for compute."""
+    config, machine = known_model("Llama-3-8B").config, hardware("H200-SXM")
+    grid = [(batch, tokens, context) for batch in (1, 379, 1024) for tokens in (1, 512) for context in (0, 256, 8192)]
+    costs = [prefill_cost(config, tokens, context, batch, 2) for batch, tokens, context in grid]
+    asked = [{name: {"flops": part.flops, "bytes": part.bytes} for name, part in parts.items()} for parts in costs]
+    found = evaluate("roofline", [("stepTime", [parts, machine.peak("bf16"), machine.bandwidth]) for parts in asked])
+    assert found == pytest.approx([step_time(config, machine, *one) for one in grid], rel=1e-12)
+    at = {"machine": "H200-SXM", "batch": 256, "context": 256}
+    seconds, whole = step_time(config, machine, 256, 1, 256), time_bound(total(prefill_cost(config, 1, 256, 256, 2)), machine, "bf16")
+    assert f"at least {1e3 * seconds:.2f} ms" in still("roofline", roofline.data(), at).say and seconds > 1.1 * whole
 
 
 def test_the_sentence_names_the_bound() -> None:

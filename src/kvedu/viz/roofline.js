@@ -14,7 +14,7 @@
     const whole = sumCost(parts);
     const matrices = sumCost({ a: parts.projections, b: parts.mlp, c: parts.head });
     const need = SIZE * config.parameters + kvfig.cacheBytes(config, state.context + state.tokens, state.batch, SIZE);
-    const seconds = timeBound(whole, peak, machine.bandwidth);
+    const seconds = kvfig.stepTime(parts, peak, machine.bandwidth);
     return { config, machine, peak, whole, matrices, attention: parts.attention, need, seconds, ridge: peak / machine.bandwidth };
   }
   const intensity = (cost) => cost.flops / cost.bytes;
@@ -22,7 +22,7 @@
   kvfig.define("roofline", {
     pure: {
       prefillCost: kvfig.prefillCost, decodeCost: kvfig.decodeCost, uncachedCost: kvfig.uncachedCost, sumCost,
-      timeBound, attainable, cacheBytes: kvfig.cacheBytes,
+      timeBound, attainable, stepTime: kvfig.stepTime, cacheBytes: kvfig.cacheBytes,
     },
     controls: (data) => [
       { name: "model", label: "Model", options: data.models.map(({ name }) => [name, name]), value: data.models[0].name },

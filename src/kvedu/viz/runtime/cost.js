@@ -35,6 +35,8 @@
   kvfig.sumCost = (parts) =>
     Object.values(parts).reduce((a, b) => ({ flops: a.flops + b.flops, bytes: a.bytes + b.bytes }), { flops: 0, bytes: 0 });
   kvfig.timeBound = (cost, peak, bandwidth) => Math.max(cost.flops / peak, cost.bytes / bandwidth);
+  /* Seconds of a step at least: its parts run one after another, so their bounds add (kvedu.analysis.cost.step_time). */
+  kvfig.stepTime = (parts, peak, bandwidth) => Object.values(parts).reduce((sum, part) => sum + kvfig.timeBound(part, peak, bandwidth), 0);
   kvfig.attainable = (intensity, peak, bandwidth) => Math.min(peak, intensity * bandwidth);
   kvfig.cacheBytes = (config, tokens, batch, size) =>
     batch * config.groups.reduce((n, { layers, window }) => n + layers * 2 * config.K * config.D * size * (window === null ? tokens : Math.min(tokens, window)), 0);
