@@ -22,5 +22,5 @@ def run() -> dict[str, Any]:
         "answer": 0 if after == bits / 8 / own["bandwidth"] else 1,
         "because": f"Its loop takes {eight:.1f} instructions for each number, and an H200 issues {own['issue'] / own['bandwidth']:.1f} in the time of a byte. A loop that takes the codes out one by one needs {apart:.1f}, and could be {before / slow:.2f} times as fast at most.",
     }
-    made["source"] = f"instructions from {row.cite()}; chips by their datasheets"
+    made["source"] = f"instructions from {row.cite().replace(row.command, f'`{row.command}`')}; chips by their datasheets"
     return made
