@@ -99,7 +99,7 @@ def others(chip: Chip, dtype: torch.dtype, D: int) -> dict[str, list[Launch]]:
 
 
 def launches(capability: int) -> dict[str, Launch]:
-    """Name -> launch: all kernels at D = 128, attention at D = 64 and 256 too, decode in fp32."""
+    """Name -> launch: all kernels at D = 128, attention at D = 64 and 256 too, decode at D = 8 and in fp32."""
     chip = Chip.known(capability)
     dtype = torch.bfloat16 if chip.bf16 else torch.float16
     found = attention_kinds(chip, dtype, 128) | quantized(chip, dtype, 128) | others(chip, dtype, 128)
@@ -112,6 +112,7 @@ def launches(capability: int) -> dict[str, Launch]:
     }
     found |= {f"{name}, D = 256": group for name, group in wide.items()}
     found["decode in fp32, D = 256"] = attention(chip, torch.float32, 256, 32, 32)
+    found["decode, D = 8"] = attention(chip, dtype, 8, 32, 32)
     found["decode in fp32"] = attention(chip, torch.float32, 128, 32, 32)
     return {f"{name} ({launch.kernel.__name__})": launch for name, group in found.items() for launch in group}
 

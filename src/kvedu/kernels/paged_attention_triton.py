@@ -20,7 +20,7 @@ from torch import Tensor
 
 from kvedu.kernels.launch import LOG2E, Chip, KernelError, Launch, check_rows, check_whole, power_of_two
 from kvedu.kernels.softmax_triton import plan_merge
-from kvedu.kernels.splits import blocks_for, shared_bytes, splits_for
+from kvedu.kernels.splits import blocks_for, padded, shared_bytes, splits_for
 from kvedu.kernels.tiles_triton import find_rows, log_sum, online
 
 
@@ -216,7 +216,7 @@ def plan_attention(
         own = parts
     target, lse = (out_NHD, None) if own is None else own
     constants: dict[str, Any] = dict(
-        G=G, D=D, DV=DV, C=0 if J == 1 and not split_tokens else C, BLOCK_M=block_m, BLOCK_S=block_s, DP=power_of_two(D), DVP=power_of_two(DV),
+        G=G, D=D, DV=DV, C=0 if J == 1 and not split_tokens else C, BLOCK_M=block_m, BLOCK_S=block_s, DP=padded(D), DVP=padded(DV),
         ONE_EACH=one_each, CAUSAL=causal, WINDOW=bool(window), WORDS=0 if family_NW is None else family_NW.shape[1],
         SPLIT=2 if split_tokens else int(splits > 1), PARTIAL=own is not None,
         EDGES=block_m > 32 if edges is None else edges, PRECISION="ieee" if q_NHD.dtype == torch.float32 else "tf32",

@@ -43,6 +43,15 @@ def keys_of_splits(keys: int, splits: int, block_s: int) -> list[int]:
     return [max(0, min(share, keys - split * share)) for split in range(splits)]
 
 
+def padded(D: int) -> int:
+    """Elements of a head's row in a tile: a power of two, and no fewer than a tensor core's product takes in one go.
+
+    >>> padded(80), padded(8)
+    (128, 16)
+    """
+    return max(16, power_of_two(D))
+
+
 def shared_bytes(D: int, DV: int, itemsize: int, block_m: int, block_s: int, stages: int) -> int:
     """Shared memory of a program, in bytes: its queries, and tiles of K and V in ``stages`` buffers."""
-    return itemsize * (block_m * power_of_two(D) + max(stages, 1) * block_s * (power_of_two(D) + power_of_two(DV)))
+    return itemsize * (block_m * padded(D) + max(stages, 1) * block_s * (padded(D) + padded(DV)))
