@@ -133,3 +133,5 @@ def test_what_does_not_fit_is_refused():
             filtered_draw(logits, asked, triton=True)
     with pytest.raises(KernelError, match="do not fit"):
         filtered_draw(logits.long(), settings((1, 0, 1, 0, 0), (1, 0, 1, 0, 0)), triton=True)
+    with pytest.raises(KernelError, match="do not fit"):
+        filtered_draw(logits[None], settings((1, 0, 1, 0, 0)), triton=True)

@@ -13,8 +13,12 @@ import math
 import torch
 from torch import Tensor
 
-from kvedu.kernels.launch import check_rows, triton_wanted
+from kvedu.kernels.launch import triton_wanted
 from kvedu.units import Cost
+
+
+COLDEST = 1e-30
+"""Lower temperatures than this one count as it: what is divided by it stays finite, and the largest logit wins."""
 
 
 def uniform(seeds_N: Tensor, count: int) -> Tensor:
@@ -45,14 +49,20 @@ def _product(a: int, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def draw_reference(logits_NV: Tensor, temperature_N: Tensor, seeds_N: Tensor, least_N: Tensor | None = None) -> Tensor:
-    """The definition in fp32: ids int64 ``[N]``. Temperature 0 is the plain maximum; logits below ``least`` are out."""
+    """The definition in fp32: ids int64 ``[N]``. Temperature 0 is the plain maximum; logits below ``least`` are out.
+
+    -1 for a row with NaN or plus infinity in it, and for one of which nothing finite is left.
+    """
+    if not logits_NV.shape[1]:
+        return torch.full((len(logits_NV),), -1, dtype=torch.int64, device=logits_NV.device)
     logits = logits_NV.to(torch.float32)
     u = uniform(seeds_N, logits.shape[1]).clamp(max=1 - 2**-24).to(logits.device)
-    noisy = logits / temperature_N[:, None].clamp(min=1e-30) - torch.log(-torch.log(u))
+    noisy = logits / temperature_N[:, None].clamp(min=COLDEST) - torch.log(-torch.log(u))
     scores = torch.where(temperature_N[:, None] > 0, noisy, logits)
     if least_N is not None:
         scores = scores.masked_fill(logits < least_N[:, None], -math.inf)
-    return scores.argmax(-1)
+    broken_N = (logits.isnan() | (logits == math.inf)).any(-1) | (scores.amax(-1) == -math.inf)
+    return torch.where(broken_N, -1, scores.argmax(-1))
 
 
 def draw(
@@ -61,14 +71,13 @@ def draw(
 ) -> Tensor:  # fmt: skip
     """One id a row, int64 ``[N]``: ``draw_reference``, on a GPU in one read of the logits and without a host's help.
 
-    ``temperature_N`` fp32 (0: greedy), ``seeds_N`` int64, a new one for each token of each request; ``least_N``
-    fp32 leaves out logits below it (top-k: the k-th largest; no tie is broken). ``block``: logits of a program.
+    -1 for a broken row, as there. ``temperature_N`` fp32 (0: greedy), ``seeds_N`` int64, a new one for each token of each request;
+    ``least_N`` fp32 leaves out logits below it (top-k: the k-th largest; no tie is broken). ``block``: logits of a program.
     """
     if not triton_wanted(triton, logits_NV):
         return draw_reference(logits_NV, temperature_N, seeds_N, least_N)
     from kvedu.kernels.draw_triton import plan_draw
 
-    check_rows(logits=logits_NV)
     ids_N = torch.empty(len(logits_NV), dtype=torch.int64, device=logits_NV.device)
     small = (x if x is None else x.contiguous() for x in (temperature_N, seeds_N, least_N))  # columns of a table, it may be
     for launch in plan_draw(logits_NV, *small, ids_N, block):

@@ -150,12 +150,13 @@ def draw_row(logits, settings, ids, logits_r, V, BITS: tl.constexpr, BLOCK: tl.c
 
 def plan_filtered_draw(logits_RV: Tensor, settings_R5: Tensor, ids_R: Tensor, block: int | None = None) -> Launch:
     """The one launch."""
-    R, V = logits_RV.shape
-    if settings_R5.shape != (R, 5) or str(settings_R5.dtype) != "torch.float64" or logits_RV.dtype not in BITS:
+    fits = logits_RV.dim() == 2 and settings_R5.shape == (len(logits_RV), 5)
+    if not fits or str(settings_R5.dtype) != "torch.float64" or logits_RV.dtype not in BITS:
         raise KernelError(
             f"logits {tuple(logits_RV.shape)} in {logits_RV.dtype} and settings {tuple(settings_R5.shape)} in {settings_R5.dtype} do not fit: "
             f"want [R, V] in one of {', '.join(map(str, BITS))} and [R, 5] in torch.float64"
         )
+    R, V = logits_RV.shape
     block = block or min(power_of_two(V), 2048 if logits_RV.dtype.itemsize == 8 else 4096)
     args = dict(logits=logits_RV, settings=settings_R5, ids=ids_R, logits_r=logits_RV.stride(0), V=V)
     return Launch(draw_row, (R,), args, {"BITS": BITS[logits_RV.dtype], "BLOCK": block}, warps=16 if block >= 2048 else 4, stages=1)
