@@ -28,11 +28,19 @@ def scaled_sum(x, y, out, a, **_):
     out.copy_(a * (x + y))
 
 
+def own_block(case: Case, seen) -> "str | None":
+    """Every number of x and y once, by the program that it belongs to."""
+    most = 2 * case.args[0].nbytes
+    if seen["asked"] is None or seen["asked"] <= most:
+        return None
+    return f"the result is right, but {seen['asked']:,} bytes are asked for and {most:,} are enough: does every program work on all numbers? Program p has block p"
+
+
 EXERCISE = Exercise(
     title="A first kernel",
     read="book/16-roofline",
     hint="Program p owns the elements p * BLOCK to p * BLOCK + BLOCK - 1, as far as there are any.",
-    checked="1 to 79 numbers in blocks of 8 and 16, and nothing touched behind the end",
+    checked="1 to 79 numbers in blocks of 8 and 16, and nothing touched behind the end; each number read once",
     cases=cases,
     observe=observe,
     compared=left,
@@ -41,4 +49,5 @@ EXERCISE = Exercise(
         Mistake(Twin(first_block), "every program works on the first block: nothing in the kernel depends on tl.program_id(0)"),
         Mistake(Twin(scaled_sum), "y is multiplied by a as well"),
     ),
+    rules=(own_block,),
 )  # fmt: skip

@@ -65,10 +65,13 @@ def no_more_tiles(case: Case, seen) -> "str | None":
     if seen["asked"] is None:
         return None
     (T, H, _), S = case.args[0].shape, len(case.args[1])
-    keys = sum(min(S, S - T + t0 + BLOCK_T) for t0 in range(0, T, BLOCK_T))
-    floor = 4 * D * H * (2 * keys + T)
+    ends = [min(S, S - T + t0 + BLOCK_T) for t0 in range(0, T, BLOCK_T)]
+    whole = [min(S, -(-end // BLOCK_S) * BLOCK_S) for end in ends]
+    floor, tiles = (4 * D * H * (2 * sum(keys) + T) for keys in (ends, whole))
     if seen["asked"] <= floor:
         return None
+    if seen["asked"] <= tiles:
+        return f"{seen['asked']:,} bytes are read where {floor:,} would do: keys of the last tile behind the block's last token are loaded; mask them with `end`"
     return f"{seen['asked']:,} bytes are read where {floor:,} would do: the loop goes on behind the block's last token, over tiles that no row may see"
 
 

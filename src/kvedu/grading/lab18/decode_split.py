@@ -96,11 +96,21 @@ def observe(kernel: Any, q: Tensor, k: Tensor, v: Tensor, tables: Tensor, length
     return run_kernel(kernel, (K, B, S), args, ("parts", "logs"), constants)
 
 
+def reads_own_share(case: Case, seen: Any) -> str | None:
+    """Each key and value once, by the split that it belongs to; queries once for each split."""
+    q, k, _, _, lengths, S = case.args
+    most = 4 * (2 * int(lengths.sum()) * k.shape[2] * k.shape[3] + S * q.numel())
+    if seen["asked"] is None or seen["asked"] <= most:
+        return None
+    own = "a split walks over its own pages only, and loads each key once"
+    return f"the result is right, but {seen['asked']:,} bytes are asked for and {most:,} are enough: {own}"
+
+
 EXERCISE = Exercise(
     title="One split and its log-sum",
     read="book/18-paged-decode-kernel",
     hint="It is your `decode` with another start and end of the loop, in pages, and another ending. What are l and m after a loop that never ran?",
-    checked="three steps in 2, 3 and 5 splits: shares that fit, that do not fit, and splits without a key",
+    checked="three steps in 2, 3 and 5 splits: shares that fit, that do not fit, and splits without a key; each key read once",
     cases=cases,
     observe=observe,
     compared=left,
@@ -113,5 +123,6 @@ EXERCISE = Exercise(
         Mistake(Twin(sum_alone), "the log-sum lacks the maximum: l is relative to it, so the log-sum is m + log(l)"),
         Mistake(Twin(maximum_alone), "the maximum is stored in place of the log-sum; two parts with equal maxima may weigh differently"),
     ),
+    rules=(reads_own_share,),
     seconds=20,
 )  # fmt: skip

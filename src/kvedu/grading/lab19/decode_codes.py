@@ -101,7 +101,8 @@ def reads_once(case: Case, seen: Any) -> str | None:
     most = 2 * int(lengths.sum()) * kc.shape[2] * (kc.shape[3] + 4) + 4 * q.numel()
     if seen["asked"] is None or seen["asked"] <= most:
         return None
-    return f"the result is right, but {seen['asked']:,} bytes are asked for and {most:,} are enough: load each code once, and one scale for each token, not one for each number"
+    once = "load each code once, and none past a sequence's end; and one scale for each token, not one for each number"
+    return f"the result is right, but {seen['asked']:,} bytes are asked for and {most:,} are enough: {once}"
 
 
 EXERCISE = Exercise(

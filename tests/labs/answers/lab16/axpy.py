@@ -46,3 +46,17 @@ def axpy(x, y, out, a, n, BLOCK: tl.constexpr):
 # says: leave the line `@triton.jit` above its `def`
 def axpy(x, y, out, a, n, BLOCK):
     out[:n] = a * x[:n] + y[:n]
+
+# %% wrong: every program does all
+# says: does every program work on all numbers? Program p has block p
+@triton.jit
+def axpy(x, y, out, a, n, BLOCK: tl.constexpr):
+    for i in range(n):
+        tl.store(out + i, a * tl.load(x + i) + tl.load(y + i))
+
+# %% wrong: the sum is stored to y
+# says: the kernel writes to y; store to out only
+@triton.jit
+def axpy(x, y, out, a, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, a * tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)

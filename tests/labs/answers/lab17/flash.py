@@ -363,3 +363,33 @@ def flash(q, k, v, out, q_t, q_h, k_s, k_h, v_s, v_h, out_t, out_h, T, S, scale,
         acc = acc * shrink[:, None] + tl.dot(p, v_tile, input_precision="ieee")
         m = m_new
     tl.store(out + t[:, None] * out_t + h * out_h + d[None, :], acc / l[:, None], mask=t[:, None] < T)
+
+# %% wrong: the diagonal tile whole
+# says: behind the block's last token are loaded; mask them with `end`
+@triton.jit
+def flash(q, k, v, out, q_t, q_h, k_s, k_h, v_s, v_h, out_t, out_h, T, S, scale,
+          G: tl.constexpr, D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr):
+    block = tl.program_id(0)
+    h = tl.program_id(1)
+    t = block * BLOCK_T + tl.arange(0, BLOCK_T)
+    d = tl.arange(0, D)
+    q_tile = tl.load(q + t[:, None] * q_t + h * q_h + d[None, :], mask=t[:, None] < T, other=0.0)
+    m = tl.full([BLOCK_T], float("-inf"), tl.float32)
+    l = tl.zeros([BLOCK_T], tl.float32)
+    acc = tl.zeros([BLOCK_T, D], tl.float32)
+    last = S - T + t
+    end = tl.minimum(S, S - T + (block + 1) * BLOCK_T)
+    for start in tl.range(0, end, BLOCK_S):
+        s = start + tl.arange(0, BLOCK_S)
+        inside = s[:, None] < S
+        k_tile = tl.load(k + s[:, None] * k_s + (h // G) * k_h + d[None, :], mask=inside, other=0.0)
+        scores = tl.dot(q_tile, tl.trans(k_tile), input_precision="ieee") * scale
+        scores = tl.where(s[None, :] <= last[:, None], scores, float("-inf"))
+        m_new = tl.maximum(m, tl.max(scores, 1))
+        p = tl.exp(scores - m_new[:, None])
+        shrink = tl.exp(m - m_new)
+        l = l * shrink + tl.sum(p, 1)
+        v_tile = tl.load(v + s[:, None] * v_s + (h // G) * v_h + d[None, :], mask=inside, other=0.0)
+        acc = acc * shrink[:, None] + tl.dot(p, v_tile, input_precision="ieee")
+        m = m_new
+    tl.store(out + t[:, None] * out_t + h * out_h + d[None, :], acc / l[:, None], mask=t[:, None] < T)

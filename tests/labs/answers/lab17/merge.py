@@ -94,3 +94,27 @@ def merge(parts, logs, out, parts_n, parts_s, logs_n, out_n, S, D: tl.constexpr,
     part = tl.load(parts + n * S * D + s[:, None] * D + d[None, :], mask=(w > 0.0)[:, None], other=0.0)
     total = tl.sum(w, 0)
     tl.store(out + n * D + d, tl.sum(part * w[:, None], 0) / tl.where(total == 0.0, 1.0, total))
+
+# %% wrong: no maximum, the sum guarded
+# says: large log-sums overflow
+@triton.jit
+def merge(parts, logs, out, parts_n, parts_s, logs_n, out_n, S, D: tl.constexpr, BLOCK: tl.constexpr):
+    n = tl.program_id(0)
+    s = tl.arange(0, BLOCK)
+    d = tl.arange(0, D)
+    w = tl.exp(tl.load(logs + n * logs_n + s, mask=s < S, other=float("-inf")))
+    part = tl.load(parts + n * parts_n + s[:, None] * parts_s + d[None, :], mask=(w > 0.0)[:, None], other=0.0)
+    total = tl.sum(w, 0)
+    tl.store(out + n * out_n + d, tl.sum(part * w[:, None], 0) / tl.where(total == 0.0, 1.0, total))
+
+# %% wrong: no maximum, no guard
+# says: take the largest away before
+@triton.jit
+def merge(parts, logs, out, parts_n, parts_s, logs_n, out_n, S, D: tl.constexpr, BLOCK: tl.constexpr):
+    n = tl.program_id(0)
+    s = tl.arange(0, BLOCK)
+    d = tl.arange(0, D)
+    w = tl.exp(tl.load(logs + n * logs_n + s, mask=s < S, other=float("-inf")))
+    part = tl.load(parts + n * parts_n + s[:, None] * parts_s + d[None, :], mask=(w > 0.0)[:, None], other=0.0)
+    total = tl.sum(w, 0)
+    tl.store(out + n * out_n + d, tl.sum(part * w[:, None], 0) / total)
