@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections import namedtuple
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -147,6 +148,19 @@ def test_an_answer_that_changes_its_input_fails_and_fools_nobody() -> None:
 
     assert "changes its argument number 1" in graded(zeroes).sentence
     assert "changes its argument number 2" in graded(deep).sentence
+
+
+def test_arguments_are_numbered_only_where_the_learner_gets_those_of_the_case() -> None:
+    turned_round = replace(ROWS, observe=lambda answer, x, more: answer(more, x), right=lambda more, x: right_rows(x, more))
+    assert "changes something that it was given" in graded(lambda more, x: x.zero_(), turned_round).sentence
+
+
+def test_what_nobody_stored_and_lists_are_told() -> None:
+    """NaN may be memory that was left as it was; a list where parts are wanted is told how to return them."""
+    one, three = torch.tensor([0.0, math.nan]), torch.full((3,), math.nan)
+    assert graded(lambda: one, constant(torch.zeros(2))).came == "NaN at (1,) (not a number, or nothing was stored there)"
+    assert graded(lambda: three, constant(torch.zeros(3))).came == "NaN at (0,) and 2 other places (not a number, or nothing was stored there)"
+    assert "a list came: return a, b, without brackets" in graded(lambda: [1, 2], constant((1, 2))).sentence
 
 
 def test_an_endless_loop_is_cut_off() -> None:

@@ -72,6 +72,7 @@ def graded(source):
         (', other=float("-inf")', "", "NaN at (0, 0)"),
         ("p / tl.sum(p, 0), mask=i < V", "p / tl.sum(p, 0)", "writes 15 places"),
         ("n * x_n", "n * V", "strides (50, 1)"),
+        ("tl.store(out + n * out_n", "tl.store(x + n * x_n", "the kernel writes to x; store to out only"),
         ("@triton.jit", "", "leave the line `@triton.jit`"),
         ("x_n, out_n, V", "x_n, out_n, N", "it lacks V: keep its parameters"),
         ("tl.max(", "tl.maxx(", "AttributeError"),

@@ -6,6 +6,7 @@ Nothing here broadcasts: a result of shape ``(1, 3)`` is not one of shape ``(4, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from string import ascii_lowercase
 from typing import Any
 
 import torch
@@ -74,6 +75,8 @@ def _mismatch(got: Any, want: Any, parts: tuple[str, ...]) -> str:
         return "return the number itself, not a text that shows it"
     if type(want) is tuple and type(got) is not list:
         return f"{len(want)} things are returned, separated by commas" + (f": {', '.join(parts)}" if len(parts) == len(want) else "")
+    if type(want) is tuple:
+        return f"a list came: return {', '.join(ascii_lowercase[: len(want)])}, without brackets"
     if type(got) is tuple and type(want) is not list:
         return f"{len(got)} things came back where one was wanted; is there a comma too many?"
     return "return the kind of thing that the exercise asks for"
@@ -122,7 +125,9 @@ def _tensors(got: Tensor, want: Tensor, tolerance: float, where: str) -> Differe
         return Difference(where, f"{got[place].item()} at {place}", f"{want[place].item()}")
     strange = got.isnan() & ~want.isnan()
     if strange.any():
-        return Difference(where, f"NaN at {tuple(strange.nonzero()[0].tolist())} and {int(strange.sum()) - 1} other places", "numbers")
+        others = int(strange.sum()) - 1
+        more = f" and {others} other place{'s' * (others > 1)}" if others else ""
+        return Difference(where, f"NaN at {tuple(strange.nonzero()[0].tolist())}{more} (not a number, or nothing was stored there)", "numbers")
     gap = (got.double() - want.double()).abs()
     gap = torch.where((got == want) | (got.isnan() & want.isnan()), 0.0, gap)
     bad = ~(gap <= tolerance * want.double().abs().clamp(min=1.0).nan_to_num(posinf=1.0))

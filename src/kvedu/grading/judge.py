@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvedu.grading.compare import Difference, difference
-from kvedu.grading.exercise import Case, Exercise, Mistake, Rule
+from kvedu.grading.exercise import Case, Exercise, Mistake, Rule, call
 from kvedu.grading.fresh import Fresh
 from kvedu.grading.observe import Changed, Raised, Stopped, outcomes
 from kvedu.grading.verdict import Verdict
@@ -52,7 +52,7 @@ def judge(name: str, exercise: Exercise, seen: Sequence[Any], known: Known) -> V
         return fail("the check did not come to its end")
     for case, x in zip(cases, seen):
         if isinstance(x, Changed):
-            which = f"its argument number {x.argument + 1}"
+            which = f"its argument number {x.argument + 1}" if exercise.observe is call else "something that it was given"
             return fail(f"your code changes {which}, which belongs to the caller: make something new instead", case)
 
     found = _first_difference(exercise, cases, seen, known)

@@ -49,7 +49,7 @@ def run_kernel(
 
     ``args`` are tensors and numbers by the kernel's parameter names, ``constants`` its ``tl.constexpr``. Counts are
     bytes and FLOPs as in ``kernels.watch``; None on a GPU and for a ``Twin``. Raises ``Unfit`` with a sentence for what is no kernel,
-    has other parameters, or touches places that belong to no tensor.
+    has other parameters, touches places that belong to no tensor, or writes to a tensor that is none of its results.
     """
     args, constants = dict(args), dict(constants or {})
     counts: dict[str, Any] = dict.fromkeys(("asked", "read", "written", "flops"))
@@ -61,11 +61,14 @@ def run_kernel(
 
     tensors = {name: x for name, x in args.items() if isinstance(x, Tensor)}
     if interpreted():
+        before = {name: x.clone() for name, x in tensors.items()}
         counts = _interpret(kernel, tuple(grid), args, constants, tensors)
+        _check_inputs(before, tensors, results)
         return {"left": tuple(tensors[name].clone() for name in results), **counts}
     device = next(kind for kind in ("cuda", "xpu") if getattr(torch, kind).is_available())
     moved = {name: _moved(x, device) for name, x in tensors.items()}
     kernel[tuple(grid)](**(args | moved), **constants, num_warps=warps)
+    _check_inputs(tensors, moved, results)
     for name in results:
         if not _gaps_whole(x := moved[name]):
             raise Unfit(f"the kernel writes between the elements of {name}, which has strides {x.stride()}: is a mask missing, or a stride wrong?")
@@ -104,6 +107,13 @@ def _check_kernel(kernel: Any, names: Sequence[str]) -> None:
     with contextlib.suppress(OSError):  # a compiler would stumble over the starter's line, and not say why
         if "raise NotImplementedError" in inspect.getsource(kernel.fn):
             raise NotImplementedError("your code here")
+
+
+def _check_inputs(before: Mapping[str, Tensor], after: Mapping[str, Tensor], results: Sequence[str]) -> None:
+    """Raise ``Unfit`` where a kernel has changed a tensor that is none of its results."""
+    for name, x in before.items():
+        if name not in results and not torch.equal(after[name].cpu().nan_to_num(), x.nan_to_num()):
+            raise Unfit(f"the kernel writes to {name}; store to {' and '.join(results)} only")
 
 
 def _moved(x: Tensor, device: str) -> Tensor:

@@ -74,7 +74,7 @@ def decode_attention(q_HD, k_KSD, v_KSD):
 
 
 # %% wrong: the caller's queries scaled in place
-# says: changes its argument number 1
+# says: changes something that it was given
 def decode_attention(q_HD, k_KSD, v_KSD):
     q_HD /= math.sqrt(q_HD.shape[1])
     return ((q_HD.view(len(k_KSD), -1, q_HD.shape[1]) @ k_KSD.mT).softmax(dim=-1) @ v_KSD).reshape(q_HD.shape)
