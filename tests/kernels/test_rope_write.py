@@ -78,10 +78,41 @@ def test_a_slot_beyond_32_bits():
     assert torch.equal(pages[1][1, 0], v[0])
 
 
-def test_without_triton_the_same_promise():
-    q, k, v, cos, sin, k_pages, v_pages, slots = scene(6, 2, 32, 32, 4)
-    got = rope_write(q.cpu(), k.cpu(), v.cpu(), cos.cpu(), sin.cpu(), k_pages.cpu(), v_pages.cpu(), slots.cpu())
-    assert torch.allclose(got, rotate_reference(q.cpu(), torch.tensor([3, 700, 0, 9]), RopeConfig(dim=32)), atol=1e-4)
+@needs_triton
+@pytest.mark.parametrize("slot_type", [torch.int64, torch.int32])
+@pytest.mark.parametrize("apart", ["heads", "pages"])
+def test_strides_below_32_bits_and_offsets_beyond(apart, slot_type):
+    """The third head, or page, of pages that lie head by head, or far apart: twice a stride that itself fits 32 bits."""
+    far, K, P = 2**30 + 8, 3 if apart == "heads" else 1, 3 if apart == "pages" else 1
+    q, k, v, cos, sin, *_ = scene(K, K, 16, 16, 1, dtype=torch.float16, positions=(5,))
+    strides = (16, 16, far, 1) if apart == "heads" else (far, 16, 16, 1)
+    pages = [torch.empty(2 * far + 64, dtype=torch.float16, device=DEVICE).as_strided((P, 1, K, 16), strides) for _ in "kv"]
+    rope_write(q, k, v, cos, sin, *pages, torch.tensor([P - 1], dtype=slot_type, device=DEVICE), triton=True)
+    assert torch.equal(pages[1][P - 1, 0], v[0]) and torch.equal(pages[0][P - 1, 0], rotate(k, cos, sin)[0].half())
+
+
+@needs_triton
+def test_idle_rows_write_nothing_anywhere():
+    """Idle rows come last and nobody owns slot 0: what they wrote there would stay."""
+    q, k, v, cos, sin, k_pages, v_pages, _ = scene(6, 2, 32, 32, 4)
+    for slots in ([6, -1, 9, -1], [-1, -1, -1, -1]):
+        pages = k_pages.clone(), v_pages.clone()
+        rope_write(q, k, v, cos, sin, *pages, torch.tensor(slots, device=DEVICE), triton=True)
+        for x in pages:
+            written = {(p, c) for p, c in (~x.isnan()).flatten(2).any(-1).nonzero().tolist()}
+            assert written == {divmod(s, 4) for s in slots if s >= 0}
+
+
+@pytest.mark.parametrize("slot_type", [torch.int64, torch.int32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_without_triton_the_same_promise(dtype, slot_type):
+    q, k, v, cos, sin, *pages, slots = (x.cpu() for x in scene(6, 2, 32, 32, 4, dtype=dtype))
+    got = rope_write(q, k, v, cos, sin, *pages, slots.to(slot_type))
+    wanted = rotate_reference(q.float(), torch.tensor([3, 700, 0, 9]), RopeConfig(dim=32))
+    assert torch.allclose(got.float(), wanted, atol=1e-4 if dtype == torch.float32 else 1e-2)
+    for n, s in enumerate(slots.tolist()):
+        assert s < 0 or torch.equal(pages[1][s // 4, s % 4], v[n])
+    assert pages[1].isnan().flatten(2).any(-1).sum() == 12 - 3
 
 
 @needs_triton
@@ -89,6 +120,9 @@ def test_what_does_not_fit_is_refused():
     q, k, v, cos, sin, k_pages, v_pages, slots = scene(6, 2, 32, 32, 4)
     with pytest.raises(KernelError, match="3 slots do not fit"):
         rope_write(q, k, v, cos, sin, k_pages, v_pages, slots[:3], triton=True)
+    for k_given, v_given, v_into in ((k, v[:3], v_pages), (k[:3], v, v_pages), (k, v[:, :1], v_pages), (k, v, v_pages[:2])):
+        with pytest.raises(KernelError, match="do not fit"):
+            rope_write(q, k_given, v_given, cos, sin, k_pages, v_into, slots, triton=True)
     with pytest.raises(KernelError, match="cos_sin for 4 tokens"):
         rope_write(q, k, v, cos[:2], sin[:2], k_pages, v_pages, slots, triton=True)
 

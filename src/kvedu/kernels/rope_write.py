@@ -20,7 +20,7 @@ def rope_write_reference(
     q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, cos: Tensor, sin: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, slots_N: Tensor
 ) -> Tensor:
     """The three operations one after the other. Writes into the pages; returns the rotated queries."""
-    kept = slots_N >= 0
+    kept, slots_N = slots_N >= 0, slots_N.to(torch.int64)
     paged_write(rotate(k_NKD, cos, sin)[kept], v_NKD[kept], k_PCKD, v_PCKD, slots_N[kept])
     return rotate(q_NHD, cos, sin)
 
@@ -32,7 +32,7 @@ def rope_write(
     """Write a step's keys (rotated) and values into their pages, and return its queries rotated, ``[N, H, D]``.
 
     ``cos`` and ``sin`` are ``kernels.rope.cos_sin`` of the step's positions, fp32 or the queries' dtype,
-    ``[N, 1, dim]`` with ``dim`` up to D (the rest of a head passes unchanged); ``slots_N`` int64. Any strides whose last
+    ``[N, 1, dim]`` with ``dim`` up to D (the rest of a head passes unchanged); ``slots_N`` of any integers. Any strides whose last
     axis is dense. ``heads``: heads of a program, a power of two. Inputs are never written to, so a
     launch may be repeated. Cost: ``cost``.
 

@@ -46,11 +46,11 @@ def turn_and_write(q, k, v, cos, sin, k_pages, v_pages, slots, out, q_n, q_h, k_
     cos += n * table_n
     sin += n * table_n
     if part < query_parts:
-        h = part * HEADS + tl.arange(0, HEADS)
+        h = part.to(tl.int64) * HEADS + tl.arange(0, HEADS)  # wide, like slots: pages may be larger than 2**31 elements
         turn_heads(q + n * q_n, out + n * out_n, cos, sin, h, q_h, out_h, H, DIM, D, HALF, REST, True)
     else:
-        h = (part - query_parts) * HEADS + tl.arange(0, HEADS)
-        slot = tl.load(slots + n)
+        h = (part - query_parts).to(tl.int64) * HEADS + tl.arange(0, HEADS)
+        slot = tl.load(slots + n).to(tl.int64)
         write = slot >= 0
         page = tl.maximum(slot, 0) // C
         place = tl.maximum(slot, 0) % C
@@ -63,9 +63,10 @@ def plan_rope_write(
     slots_N: Tensor, out_NHD: Tensor, *, heads: int | None = None,
 ) -> Launch:  # fmt: skip
     """The one launch; ``heads`` of a program by rule: about 1,024 elements, so that each thread has a few to itself."""
-    (N, H, D), (_, K, DV), C, dim = q_NHD.shape, v_NKD.shape, k_PCKD.shape[1], cos.shape[-1]
+    (N, H, D), (_, K, DV), (P, C), dim = q_NHD.shape, v_NKD.shape, k_PCKD.shape[:2], cos.shape[-1]
     check_rows(q=q_NHD, k=k_NKD, v=v_NKD, cos=cos, sin=sin, k_pages=k_PCKD, v_pages=v_PCKD, slots=slots_N)
-    if k_NKD.shape != (N, K, D) or k_PCKD.shape[2:] != (K, D) or v_PCKD.shape[1:] != (C, K, DV) or len(slots_N) != N:
+    rows_fit = k_NKD.shape == (N, K, D) and len(v_NKD) == len(slots_N) == N
+    if not rows_fit or k_PCKD.shape[2:] != (K, D) or v_PCKD.shape != (P, C, K, DV):
         raise KernelError(
             f"q {tuple(q_NHD.shape)}, k {tuple(k_NKD.shape)}, v {tuple(v_NKD.shape)}, pages {tuple(k_PCKD.shape)} and "
             f"{tuple(v_PCKD.shape)}, {len(slots_N)} slots do not fit: want [N, H, D], [N, K, D], [N, K, Dv], [P, C, K, D], N slots"
