@@ -45,7 +45,7 @@ def launches(chip: Chip, dtype: torch.dtype) -> dict[str, tuple[Launch, float, f
     """Each kernel's launch, and the stored bytes of an element of keys and of values."""
     q, tables = meta(B, H, D, dtype=dtype), meta(B, J, dtype=torch.int32)
     pages = meta(9000, C, K, D, dtype=dtype)
-    plain = plan_attention(q, pages, pages, tables, meta(B, 3, dtype=torch.int64), torch.empty_like(q), chip=chip)[0]
+    plain = plan_attention(q, pages, pages, tables, meta(B, 3, dtype=torch.int64), torch.empty_like(q), chip=chip, one_each=True)[0]
     found = {"16 bits": (plain, 2.0, 2.0)}
     for name, by_words in [(name, True) for name in FORMATS] + [(name, False) for name in FORMATS if name != "e4m3"]:
         formats = FORMATS[name]
@@ -53,7 +53,7 @@ def launches(chip: Chip, dtype: torch.dtype) -> dict[str, tuple[Launch, float, f
         exact = Exact(meta(B, K, D, dtype=dtype), meta(B, 16, K, D, dtype=dtype))
         planned = plan_quantized_attention(
             q, *sides, exact, exact, tables, meta(B, 4, dtype=torch.int64), torch.empty_like(q), chip=chip, residual=0, unit=sides[0].format.step,
-            by_words=by_words,
+            by_words=by_words, one_each=True,
         )[0]  # fmt: skip
         found[name if by_words else f"{name}, code by code"] = planned, *(format.sized.bits_per_element / 8 for format in formats)
     return found

@@ -142,7 +142,7 @@ class Bench:
                 quantized_write(side, Exact(x, none), row, units.to(self.device), triton=True)
         own = [Exact(self.random(B, s.kv_heads, s.head_dim), none) for _ in "kv"]
         rows = torch.tensor([[b, 1, old, 0] for b in range(B)], device=self.device)
-        layout = quantized_attention.QuantizedLayout(tables, rows)
+        layout = quantized_attention.QuantizedLayout(tables, rows, one_each=True)
         q = self.random(B, s.heads, s.head_dim)
         bits = format.sized.bits_per_element
         cost = B * quantized_attention.cost(old, s.heads, s.kv_heads, s.head_dim, bits, bits)
@@ -253,7 +253,7 @@ def plan_attention(q: Tensor, k: Tensor, v: Tensor, layout: paged_attention.Page
     """The launches of a paged attention call."""
     from kvedu.kernels.paged_attention_triton import plan_attention as plan
 
-    return plan(q, k, v, layout.tables, layout.rows, torch.empty_like(q), chip=chip_of(q), **blocks)
+    return plan(q, k, v, layout.tables, layout.rows, torch.empty_like(q), chip=chip_of(q), one_each=layout.one_each, **blocks)
 
 
 def best_blocks(case: Case, dry: bool) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def attention(chip: Chip, dtype: torch.dtype, D: int, N: int, B: int, **options)
     tables, rows = meta(B, 256, dtype=torch.int32), meta(B, 3, dtype=torch.int64)
     if options.pop("tree", False):
         options["family_NW"] = meta(N, 1, dtype=torch.int64)
-    return plan_attention(q, pages, pages, tables, rows, torch.empty_like(q), chip=chip, **options)
+    return plan_attention(q, pages, pages, tables, rows, torch.empty_like(q), chip=chip, one_each=N == B, **options)
 
 
 def attention_kinds(chip: Chip, dtype: torch.dtype, D: int) -> dict[str, list[Launch]]:
@@ -73,7 +73,7 @@ def quantized(chip: Chip, dtype: torch.dtype, D: int) -> dict[str, list[Launch]]
         exact = Exact(meta(32, K, D, dtype=dtype), meta(32, 16, K, D, dtype=dtype))
         q, tables, rows = meta(32, H, D, dtype=dtype), meta(32, 256, dtype=torch.int32), meta(32, 4, dtype=torch.int64)
         found[f"decode over {name}"] = plan_quantized_attention(
-            q, *sides, exact, exact, tables, rows, torch.empty_like(q), chip=chip, residual=8, unit=sides[0].format.step
+            q, *sides, exact, exact, tables, rows, torch.empty_like(q), chip=chip, residual=8, unit=sides[0].format.step, one_each=True
         )[:1]
         found[f"into {name}"] = [plan_quantize(sides[0], exact, rows, meta(32, 3, dtype=torch.int64))]
     return found

@@ -132,6 +132,23 @@ def test_tables_are_a_slice_of_wider_ones():
     law_equals_definition(run, type(scene)(scene.q, scene.k, scene.v, PagedLayout(part, scene.layout.rows), scene.dense), **SMALL)
 
 
+@pytest.mark.parametrize("blocks", [SMALL, SMALL | {"splits": 2}], ids=["whole", "split"])
+@pytest.mark.parametrize("spec", [[(0, 9), (6, 5), (0, 4), (1, 7), (0, 1), (0, 1), (0, 2)], [(9, 20), *[(0, 3)] * 8]])
+def test_as_many_rows_as_sequences_are_not_one_each(spec, blocks):
+    """A step of B rows in which a sequence has two or none: block b is not sequence b then."""
+    law_equals_definition(run, make_scene(spec, 6, 2, 16, 16, dtype=torch.float32, spare=5), None, **blocks)
+
+
+def test_one_each_is_a_promise_of_the_layout():
+    """Made from lists it is known; made from tensors it is not, and nothing but the way there changes; a promise that cannot be kept is refused."""
+    scene = make_scene(DECODE, 6, 2, 16, 16)
+    assert scene.layout.one_each and scene.layout.to("cpu").one_each and not make_scene([(2, 1), (0, 1)]).layout.one_each
+    by_hand = PagedLayout(scene.layout.tables, scene.layout.rows)
+    assert torch.equal(run(scene.q, scene.k, scene.v, by_hand, **SMALL), run(scene.q, scene.k, scene.v, scene.layout, **SMALL))
+    with pytest.raises(KernelError, match="one new token of each of 5 sequences, and there are 4 rows"):
+        run(scene.q[:4], scene.k, scene.v, scene.layout)
+
+
 def test_splits_that_hold_no_key():
     """One key over six splits: five leave nothing, and what is in their memory is never read."""
     scene = make_scene([(1, 0), (1, 40)], 4, 2, 16, 16)

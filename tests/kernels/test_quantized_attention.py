@@ -78,7 +78,7 @@ class Made:
         rows = [[f, n, s, i + 1] for i, (f, n, s) in enumerate(zip(firsts, counts, starts))]
         longest = max(map(len, tables))
         padded = torch.tensor([t + [0] * (longest - len(t)) for t in tables], dtype=torch.int32)
-        self.layout = QuantizedLayout(padded, torch.tensor(rows), residual, unit)
+        self.layout = QuantizedLayout(padded, torch.tensor(rows), residual, unit, set(counts) == {1})
         self.tables, self.totals, self.starts, self.dtype = tables, totals, starts, dtype
         self.q_NHD = torch.randn(sum(counts), 3 * K, D, generator=generator).to(dtype)
 

@@ -45,6 +45,7 @@ class QuantizedPagedView(View):
             put([[row.first, row.count, row.start, cache.slot(row.seq)] for row in self.rows], cache.device),
             cache.format.residual,
             cache.format.unit,
+            all(row.count == 1 for row in self.rows),
         )
 
     @cached_property

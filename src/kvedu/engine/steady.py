@@ -29,7 +29,7 @@ class SteadyView(View):
         ints = {"dtype": torch.int64, "device": cache.device}
         self.ids, self.positions, self.slot_mapping = (torch.zeros(batch, **ints) for _ in range(3))
         self.tables = torch.zeros(batch, width, dtype=torch.int32, device=cache.device)
-        self.layout = PagedLayout(self.tables, torch.zeros(batch, 3, **ints))
+        self.layout = PagedLayout(self.tables, torch.zeros(batch, 3, **ints), one_each=True)
 
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         k_PCKD, v_PCKD = self.cache.k[layer], self.cache.v[layer]
@@ -75,7 +75,7 @@ class SteadyCodes(SteadyView, QuantizedPagedView):
         ints = {"dtype": torch.int64, "device": cache.device}
         # One row more than the batch has: units that are not complete yet are made of the spare tail.
         self.unit_rows, self.units = torch.zeros(batch + 1, 4, **ints), [torch.zeros(batch, 3, **ints) for _ in "kv"]
-        self.layout = QuantizedLayout(self.tables, self.unit_rows[:batch], cache.format.residual, cache.format.unit)
+        self.layout = QuantizedLayout(self.tables, self.unit_rows[:batch], cache.format.residual, cache.format.unit, one_each=True)
         self.tail_slots, self.fresh, self.plain = torch.zeros(batch, **ints), {}, True
 
     def _place(self, rows: Sequence[Row], tables: list[list[int]], held: list[int]) -> None:

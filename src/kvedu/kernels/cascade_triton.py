@@ -35,7 +35,7 @@ def plan_cascade(
         parts=(parts[:, :, :cut], logs[:, :, :cut]), **blocks,
     )  # fmt: skip
     own = plan_attention(
-        q_NHD, k_PCKD, v_PCKD, layout.tables, layout.rows, out_NHD, chip=chip, splits=splits[1],
+        q_NHD, k_PCKD, v_PCKD, layout.tables, layout.rows, out_NHD, chip=chip, splits=splits[1], one_each=layout.one_each,
         parts=(parts[:, :, cut:], logs[:, :, cut:]), **blocks,
     )  # fmt: skip
     return [*shared, *own, plan_merge(parts, logs, out_NHD)]

@@ -32,12 +32,14 @@ class PagedLayout:
 
     ``tables`` int32 ``[B, J]`` (unused entries 0), ``rows`` int64 ``[B, 3]``: first row in the step's ragged
     tensors, new tokens, committed tokens. ``family`` int64 ``[N, words]`` says who sees whom in trees (see
-    ``kernels/family``; rows of 0 for sequences that are none); None where no sequence is one.
+    ``kernels/family``; rows of 0 for sequences that are none); None where no sequence is one. ``one_each`` promises that every
+    sequence has one new token, in row b the one of sequence b, whatever ``rows`` will hold: a shorter way through a GPU's kernel.
     """
 
     tables: Tensor
     rows: Tensor
     family: Tensor | None = None
+    one_each: bool = False
 
     @staticmethod
     def of(
@@ -52,13 +54,16 @@ class PagedLayout:
         longest = max(map(len, tables))
         padded = [[*table, *[0] * (longest - len(table))] for table in tables]
         trees = family(rows, parents, window) if any(tree is not None for tree in parents) else None
-        layout = PagedLayout(torch.tensor(padded, dtype=torch.int32, device="cpu"), torch.tensor(rows, dtype=torch.int64, device="cpu"), trees)
+        one_each = all((first, new) == (b, 1) for b, (first, new, _) in enumerate(rows))
+        numbers = torch.tensor(padded, dtype=torch.int32, device="cpu"), torch.tensor(rows, dtype=torch.int64, device="cpu")
+        layout = PagedLayout(*numbers, trees, one_each)
         return layout if torch.device(device).type == "cpu" else layout.to(device)
 
     def to(self, device: torch.device | str) -> PagedLayout:
         """The same layout on the device of the pages, where a kernel reads it; the host does not wait for the copy."""
         where = torch.device(device)
-        return PagedLayout(*(None if x is None else move(x, where) for x in (self.tables, self.rows, self.family)))
+        moved = (None if x is None else move(x, where) for x in (self.tables, self.rows, self.family))
+        return PagedLayout(*moved, self.one_each)
 
 
 def paged_attention_reference(
@@ -129,7 +134,7 @@ def paged_attention(
         out_NHD = q_NHD.new_empty((*q_NHD.shape[:2], v_PCKD.shape[3]))
         planned = plan_attention(
             q_NHD, k_PCKD, v_PCKD, layout.tables, layout.rows, out_NHD,
-            chip=chip_of(q_NHD), window=window, family_NW=layout.family, **blocks,
+            chip=chip_of(q_NHD), window=window, family_NW=layout.family, one_each=layout.one_each, **blocks,
         )  # fmt: skip
         for launch in planned:
             launch.run()

@@ -185,13 +185,13 @@ def plan_attention(
     scale: float | None = None, window: int | None = None, family_NW: Tensor | None = None, causal: bool = True,
     block_m: int | None = None, block_s: int | None = None, splits: int | None = None, split_tokens: int | None = None,
     warps: int | None = None, stages: int | None = None, edges: bool | None = None,
-    parts: tuple[Tensor, Tensor] | None = None,
+    one_each: bool = False, parts: tuple[Tensor, Tensor] | None = None,
 ) -> list[Launch]:  # fmt: skip
     """The launches of one attention call (one, or two where the keys are split); shapes and strides decide, never values.
 
     ``split_tokens`` cuts the keys at fixed places instead of into ``splits`` (batch-invariant mode). ``parts`` =
     (fp32 ``[N, H, splits, Dv]``, log-sums ``[N, H, splits]``) takes the partial results of a caller that merges
-    them itself.
+    them itself. ``one_each`` as in ``PagedLayout``.
     """
     (N, H, D), (_, C, K, DV), (B, J) = q_NHD.shape, v_PCKD.shape, tables_BJ.shape
     G = H // K
@@ -202,7 +202,8 @@ def plan_attention(
     most = 128 if family_NW is None else 32 if 0 < chip.capability < 90 or D > 128 else 64  # a tree's bits take registers
     block_m = max(block_m or min(rule["block_m"], most), power_of_two(G))
     block_s, warps, stages = block_s or rule["block_s"], warps or rule["warps"], stages or rule["stages"]
-    one_each = N == B
+    if one_each and N != B:
+        raise KernelError(f"the layout promises one new token of each of {B} sequences, and there are {N} rows; make it with PagedLayout.of")
     blocks = B if one_each else N // (block_m // G) + B
     if split_tokens:
         splits = -(-J * C // split_tokens)

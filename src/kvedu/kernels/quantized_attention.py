@@ -28,13 +28,14 @@ class QuantizedLayout:
 
     ``tables`` int32 ``[B, J]``; ``rows`` int64 ``[B, 4]``: first row in the step's ragged tensors, new tokens,
     tokens before them, slot of the tail. The last ``residual`` tokens before a query, and what fills no
-    ``unit`` of tokens (both sides' groups), are seen as they came.
+    ``unit`` of tokens (both sides' groups), are seen as they came. ``one_each`` as in ``PagedLayout``.
     """
 
     tables: Tensor
     rows: Tensor
     residual: int = 0
     unit: int = 1
+    one_each: bool = False
 
     def coded(self, before: Tensor) -> Tensor:
         """Tokens that are seen as codes by queries with so many before them."""
@@ -107,7 +108,7 @@ def quantized_attention(
         out_NHD = q_NHD.new_empty((N, H, D))
         planned = plan_quantized_attention(
             q_NHD, keys, values, k, v, layout.tables, layout.rows, out_NHD, chip=chip_of(q_NHD),
-            residual=layout.residual, unit=layout.unit, window=window, **blocks,
+            residual=layout.residual, unit=layout.unit, window=window, one_each=layout.one_each, **blocks,
         )  # fmt: skip
         for launch in planned:
             launch.run()

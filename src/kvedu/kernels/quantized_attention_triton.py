@@ -22,7 +22,7 @@ from kvedu.kernels.coded_tiles_triton import coded_tile, exact_tile, token_scale
 from kvedu.kernels.launch import LOG2E, Chip, KernelError, Launch, check_rows, check_whole, power_of_two
 from kvedu.kernels.quantized_pages import KINDS, CodedPages, Exact
 from kvedu.kernels.softmax_triton import plan_merge
-from kvedu.kernels.splits import blocks_for, splits_for
+from kvedu.kernels.splits import blocks_for, padded, splits_for
 from kvedu.kernels.tiles_triton import find_rows, log_sum, online
 from kvedu.kernels.words_triton import (
     folded_scores,
@@ -234,9 +234,10 @@ def side(pages: CodedPages, letter: str, words: int) -> tuple[dict[str, Any], di
 def plan_quantized_attention(
     q_NHD: Tensor, keys: CodedPages, values: CodedPages, k: Exact, v: Exact, tables_BJ: Tensor, rows_B4: Tensor, out_NHD: Tensor,
     *, chip: Chip, residual: int = 0, unit: int = 1, window: int | None = None, block_m: int | None = None,
-    block_s: int | None = None, splits: int | None = None, warps: int | None = None, stages: int | None = None, by_words: bool = True,
+    block_s: int | None = None, splits: int | None = None, warps: int | None = None, stages: int | None = None, by_words: bool = True, one_each: bool = False,
 ) -> list[Launch]:  # fmt: skip
-    """The launches of one call: the kernel, and the merge where the keys are split. ``by_words`` False: every format code by code."""
+    """The launches of one call: the kernel, and the merge where the keys are split. ``by_words`` False: every format code by code.
+    ``one_each`` as in ``PagedLayout``."""
     (N, H, D), K, (B, J), C = q_NHD.shape, k.fresh.shape[1], tables_BJ.shape, keys.page_size
     for pages in (keys, values):
         if reason := refusal(pages, q_NHD):
@@ -255,7 +256,6 @@ def plan_quantized_attention(
     packed = min(p.format.bits for p in (keys, values)) < 8  # unpacking takes registers
     narrow = block_m > 16 if words[0] else packed
     block_s = block_s or min(rule["block_s"], 32 if narrow else 128 if words[0] else 64)
-    one_each = N == B
     blocks = B if one_each else N // (block_m // G) + B
     if splits is None:
         splits = splits_for(chip, K * blocks, J * C, block_s)
@@ -276,7 +276,7 @@ def plan_quantized_attention(
         width=window or 0, residual=residual,
     )  # fmt: skip
     constants = dict(
-        G=G, D=D, C=C, W=k.tails.shape[1], UNIT=unit, **sides[0][2], **sides[1][2], BLOCK_M=block_m, BLOCK_S=block_s, DP=power_of_two(D),
+        G=G, D=D, C=C, W=k.tails.shape[1], UNIT=unit, **sides[0][2], **sides[1][2], BLOCK_M=block_m, BLOCK_S=block_s, DP=padded(D),
         ONE_EACH=one_each, WINDOW=bool(window), SPLIT=splits > 1, NATIVE=chip.float8,
         HALF=not exact and (words[0] > 0 or all(p.format.group in (None, D) and p.format.step == 1 for p in (keys, values))),
         PRECISION="ieee" if exact else "tf32", PTX=chip.capability > 0,
