@@ -231,6 +231,44 @@ def test_what_the_kernel_cannot_take_is_refused(change, sign):
         run(*change(scene.q, scene.k, scene.v), scene.layout)
 
 
+@pytest.mark.parametrize(
+    "change, sign",
+    [
+        (lambda tables, rows: (tables, torch.cat((rows, rows[:, :1]), 1)), "do not fit: want .B, J. and .B, 3."),
+        (lambda tables, rows: (tables, rows[:1]), "do not fit: want .B, J. and .B, 3."),
+        (lambda tables, rows: (tables.float(), rows), "tables are torch.float32; want integers"),
+        (lambda tables, rows: (tables, rows.to("meta")), "rows are on meta, the queries on .*; call layout.to"),
+        (lambda tables, rows: (tables.to("meta"), rows), "tables are on meta"),
+        (lambda tables, rows: (tables[:0], rows[:0]), "2 rows of 0 sequences"),
+    ],
+)
+def test_a_layout_that_does_not_fit_is_refused(change, sign):
+    scene = make_scene([(1, 4), (1, 9)], 4, 2, 16, 8)
+    with pytest.raises(KernelError, match=sign):
+        run(scene.q, scene.k, scene.v, PagedLayout(*change(scene.layout.tables, scene.layout.rows)))
+
+
+def test_splits_and_parts_that_do_not_fit_are_refused():
+    from kvedu.kernels.paged_attention_triton import plan_attention
+
+    scene = make_scene([(1, 40), (1, 9)], 4, 2, 16, 8)
+    with pytest.raises(KernelError, match="splits=0: want a split or more"):
+        run(scene.q, scene.k, scene.v, scene.layout, splits=0)
+    with pytest.raises(KernelError, match="k is on meta"):
+        run(scene.q, scene.k.to("meta"), scene.v, scene.layout)
+    parts = torch.empty(2, 4, 2, 16, device=DEVICE), torch.empty(2, 4, 2, device=DEVICE)
+    for some in ({"splits": 3}, {"splits": 1}, {"split_tokens": 16}):
+        with pytest.raises(KernelError, match="parts .2, 4, 2, 16. and .2, 4, 2. do not fit"):
+            plan_attention(scene.q, scene.k, scene.v, scene.layout.tables, scene.layout.rows, scene.q, chip=Chip(), **SMALL, parts=parts, **some)
+
+
+@pytest.mark.parametrize("triton", [True, None])
+def test_a_step_of_no_sequence_gives_nothing(triton):
+    scene, nobody = make_scene([(1, 4)], 4, 2, 16, 8, dtype=torch.float32), PagedLayout.of([], [], device=DEVICE)
+    assert paged_attention(scene.q[:0], scene.k, scene.v, nobody, triton=triton).shape == (0, 4, 16)
+    assert paged_attention_reference(scene.q[:0], scene.k, scene.v, nobody).shape == (0, 4, 16)
+
+
 def test_one_definition_for_both_kernels():
     """Without ``triton=True`` the CPU's own kernel or the reference answers, and all agree."""
     scene = make_scene(CHUNKS, 6, 2, 32, 16, dtype=torch.float32)

@@ -38,6 +38,25 @@ def test_a_shared_prefix_counts_once_and_for_all(tokens, rests, splits):
     assert (got - exact).abs().max() < 1e-5
 
 
+@needs_triton
+def test_a_cascade_takes_block_sizes_and_nothing_else():
+    """Cuts at fixed places would leave more parts than there is room for, and a window would be counted wrong."""
+    scene, prefix = shared_scene([(1, 0), (1, 7)], 20)
+    for other in ({"split_tokens": 16}, {"window": 4}, {"causal": False}):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            cascade_attention(scene.q, scene.k, scene.v, prefix, scene.layout, triton=True, splits=(1, 1), block_m=32, block_s=16, **other)
+    tree = PagedLayout(scene.layout.tables, scene.layout.rows, torch.zeros(2, 1, dtype=torch.int64, device=DEVICE))
+    with pytest.raises(KernelError, match="a cascade has no token trees"):
+        cascade_attention(scene.q, scene.k, scene.v, prefix, tree, triton=True)
+
+
+@pytest.mark.parametrize("triton", [pytest.param(True, marks=needs_triton), False])
+def test_a_step_of_no_sequence_gives_nothing(triton):
+    scene, prefix = shared_scene([(1, 0)], 20)
+    nobody = PagedLayout.of([], [], device=DEVICE)
+    assert cascade_attention(scene.q[:0], scene.k, scene.v, prefix, nobody, triton=triton).shape == (0, 6, 16)
+
+
 def test_the_definition_is_attention_over_both():
     """A prefix of whole pages, put before each table, is ordinary paged attention."""
     scene, prefix = shared_scene([(2, 5), (1, 0)], 32)

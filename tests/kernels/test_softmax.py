@@ -4,7 +4,7 @@ import pytest
 import torch
 from scenes import DEVICE, hollow
 
-from kvedu.kernels.launch import missing, runs_on
+from kvedu.kernels.launch import KernelError, missing, runs_on
 from kvedu.kernels.softmax import cost, merge, merge_cost, merge_reference, softmax, softmax_reference
 
 needs_triton = pytest.mark.skipif(not runs_on(torch.device(DEVICE)), reason=f"no Triton: {missing()} (no GPU needed)")
@@ -61,6 +61,13 @@ def test_a_row_that_saw_nothing_is_zero(triton):
     parts, logs = torch.full((1, 1, 3, 4), torch.nan, device=DEVICE), torch.full((1, 1, 3), -torch.inf, device=DEVICE)
     assert torch.equal(merge(parts, logs, triton=triton), torch.zeros(1, 1, 4, device=DEVICE))
     assert torch.equal(merge_reference(parts, logs), torch.zeros(1, 1, 4, device=DEVICE))
+
+
+@needs_triton
+@pytest.mark.parametrize("logs", [torch.zeros(1, 1, 3), torch.zeros(1, 2, 2), torch.zeros(1, 1, 2, device="meta")], ids=["parts", "heads", "device"])
+def test_parts_and_log_sums_that_do_not_fit_are_refused(logs):
+    with pytest.raises(KernelError, match="do not fit|is on meta"):
+        merge(torch.zeros(1, 1, 2, 4), logs, triton=True)
 
 
 def test_costs():

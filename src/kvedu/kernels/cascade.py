@@ -48,7 +48,7 @@ def cascade_attention_reference(
         places = torch.arange(shared + old + new, device=q_NHD.device)
         visible = visible_causal(places[shared + old :], places)
         outs.append(attention_reference(q_NHD[first : first + new], *sides, visible))
-    return torch.cat(outs)
+    return torch.cat(outs) if outs else q_NHD.new_empty((0, q_NHD.shape[1], v_PCKD.shape[3]))
 
 
 def cascade_attention(
@@ -60,19 +60,26 @@ def cascade_attention(
     *,
     triton: bool | None = None,
     splits: tuple[int, int] | None = None,
-    **blocks: int | None,
+    block_m: int | None = None,
+    block_s: int | None = None,
+    warps: int | None = None,
+    stages: int | None = None,
 ) -> Tensor:
     """Attention of a step whose sequences all begin with ``prefix``: ``[N, H, Dv]``.
 
     ``layout`` is that of the rest: each sequence's own pages, and its committed tokens *after* the prefix. No windows
-    and no trees. ``splits`` of the prefix and of the rest have a rule; other ``blocks`` as in ``paged_attention``.
+    and no trees. ``splits`` of the prefix and of the rest have a rule; block sizes as in ``paged_attention``.
     """
     if not triton_wanted(triton, q_NHD):
         return cascade_attention_reference(q_NHD, k_PCKD, v_PCKD, prefix, layout)
     from kvedu.kernels.cascade_triton import plan_cascade
 
     out_NHD = q_NHD.new_empty((*q_NHD.shape[:2], v_PCKD.shape[3]))
-    for launch in plan_cascade(q_NHD, k_PCKD, v_PCKD, prefix, layout, out_NHD, chip=chip_of(q_NHD), splits=splits, **blocks):
+    planned = plan_cascade(
+        q_NHD, k_PCKD, v_PCKD, prefix, layout, out_NHD, chip=chip_of(q_NHD), splits=splits,
+        block_m=block_m, block_s=block_s, warps=warps, stages=stages,
+    )  # fmt: skip
+    for launch in planned:
         launch.run()
     return out_NHD
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kvedu.kernels.cascade import SharedPrefix
-from kvedu.kernels.launch import Chip, Launch
+from kvedu.kernels.launch import Chip, KernelError, Launch
 from kvedu.kernels.paged_attention import PagedLayout
 from kvedu.kernels.paged_attention_triton import plan_attention
 from kvedu.kernels.softmax_triton import plan_merge
@@ -15,10 +15,16 @@ from kvedu.kernels.splits import blocks_for, splits_for
 
 def plan_cascade(
     q_NHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, prefix: SharedPrefix, layout: PagedLayout, out_NHD: Tensor, *, chip: Chip,
-    splits: tuple[int, int] | None = None, **blocks: int | None,
+    splits: tuple[int, int] | None = None, block_m: int | None = None, block_s: int | None = None, warps: int | None = None,
+    stages: int | None = None,
 ) -> list[Launch]:  # fmt: skip
     """Three launches. The prefix's rows are one sequence to the kernel, without a causal mask, so a block holds many queries."""
     (N, H, D), (_, C, K, DV), B = q_NHD.shape, v_PCKD.shape, len(layout.tables)
+    if layout.family is not None:
+        raise KernelError("a cascade has no token trees; use paged_attention, with the prefix's pages before each table")
+    if not N or not B:
+        return []
+    blocks = dict(block_m=block_m, block_s=block_s, warps=warps, stages=stages)
     if splits is None:
         G = H // K
         many = blocks_for(chip, G * N, G, max(D, DV), q_NHD.element_size())

@@ -51,12 +51,12 @@ class PagedLayout:
     ) -> PagedLayout:
         """From lists; tables are padded to equal length. ``parents`` of each sequence's tree (None: no tree), which
         a ``window`` cuts too."""
-        longest = max(map(len, tables))
+        longest = max(map(len, tables), default=0)
         padded = [[*table, *[0] * (longest - len(table))] for table in tables]
         trees = family(rows, parents, window) if any(tree is not None for tree in parents) else None
         one_each = all((first, new) == (b, 1) for b, (first, new, _) in enumerate(rows))
-        numbers = torch.tensor(padded, dtype=torch.int32, device="cpu"), torch.tensor(rows, dtype=torch.int64, device="cpu")
-        layout = PagedLayout(*numbers, trees, one_each)
+        tables_BJ = torch.tensor(padded, dtype=torch.int32, device="cpu").view(len(padded), longest)
+        layout = PagedLayout(tables_BJ, torch.tensor(rows, dtype=torch.int64, device="cpu").view(-1, 3), trees, one_each)
         return layout if torch.device(device).type == "cpu" else layout.to(device)
 
     def to(self, device: torch.device | str) -> PagedLayout:
@@ -76,7 +76,7 @@ def paged_attention_reference(
         k_SKD, v_SKD = (x[pages].flatten(0, 1)[: old + new] for x in (k_PCKD, v_PCKD))
         visible = _visible(layout, first, new, old, window)
         outs.append(attention_reference(q_NHD[first : first + new], k_SKD, v_SKD, visible))
-    return torch.cat(outs)
+    return torch.cat(outs) if outs else q_NHD.new_empty((0, q_NHD.shape[1], v_PCKD.shape[3]))
 
 
 def _visible(layout: PagedLayout, first: int, new: int, old: int, window: int | None) -> Tensor:

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kvedu.kernels.launch import LOG2E, Chip, KernelError, Launch, check_rows, check_whole, power_of_two
+from kvedu.kernels.launch import LOG2E, Chip, KernelError, Launch, check_layout, check_rows, power_of_two
 from kvedu.kernels.softmax_triton import plan_merge
 from kvedu.kernels.splits import blocks_for, padded, shared_bytes, splits_for
 from kvedu.kernels.tiles_triton import find_rows, log_sum, online
@@ -196,8 +196,12 @@ def plan_attention(
     (N, H, D), (_, C, K, DV), (B, J) = q_NHD.shape, v_PCKD.shape, tables_BJ.shape
     G = H // K
     check_pages(q_NHD, k_PCKD, v_PCKD)
-    check_whole(rows=rows_B3)
-    check_rows(q=q_NHD, tables=tables_BJ, **({} if family_NW is None else {"family": family_NW}))
+    check_layout(q_NHD, tables_BJ, rows_B3, 3)
+    check_rows(q=q_NHD, k=k_PCKD, v=v_PCKD, out=out_NHD, tables=tables_BJ, **({} if family_NW is None else {"family": family_NW}))
+    if (splits is not None and splits < 1) or (N and not B) or (family_NW is not None and len(family_NW) != N):
+        raise KernelError(f"{N} rows of {B} sequences, splits={splits}: want a split or more, a sequence or more, a tree's bits for each row")
+    if not N:
+        return []
     rule = blocks_for(chip, G * N / B, G, max(D, DV), q_NHD.element_size())
     most = 128 if family_NW is None else 32 if 0 < chip.capability < 90 or D > 128 else 64  # a tree's bits take registers
     block_m = max(block_m or min(rule["block_m"], most), power_of_two(G))
@@ -216,6 +220,8 @@ def plan_attention(
     else:
         own = parts
     target, lse = (out_NHD, None) if own is None else own
+    if lse is not None and ((target.shape, lse.shape) != ((N, H, splits, DV), (N, H, splits)) or target.stride(3) != 1 or lse.stride(2) != 1):
+        raise KernelError(f"parts {tuple(target.shape)} and {tuple(lse.shape)} do not fit: want {(N, H, splits, DV)} and {(N, H, splits)}, last axes dense")
     constants: dict[str, Any] = dict(
         G=G, D=D, DV=DV, C=0 if J == 1 and not split_tokens else C, BLOCK_M=block_m, BLOCK_S=block_s, DP=padded(D), DVP=padded(DV),
         ONE_EACH=one_each, CAUSAL=causal, WINDOW=bool(window), WORDS=0 if family_NW is None else family_NW.shape[1],
@@ -252,8 +258,5 @@ def check_pages(q_NHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor) -> None:
     (N, H, D), (P, C, K, DK), v_shape = q_NHD.shape, k_PCKD.shape, v_PCKD.shape
     if DK != D or tuple(v_shape[:3]) != (P, C, K) or H % K:
         raise KernelError(f"q {tuple(q_NHD.shape)}, k {tuple(k_PCKD.shape)} and v {tuple(v_shape)} do not fit: want [N, H, D], [P, C, K, D], [P, C, K, Dv]")
-    for name, x in (("q", q_NHD), ("k", k_PCKD), ("v", v_PCKD)):
-        if x.stride(-1) != 1:
-            raise KernelError(f"the last axis of {name} must be dense, its stride is {x.stride(-1)}; call .contiguous()")
     if not q_NHD.dtype == k_PCKD.dtype == v_PCKD.dtype:
         raise KernelError(f"q is {q_NHD.dtype}, k {k_PCKD.dtype}, v {v_PCKD.dtype}; convert the queries to the pages' dtype")
