@@ -14,11 +14,11 @@
 # # Lab 20 · Graphs and launch overhead
 #
 # You will say who waits for whom, host or device; choose the recording that serves a step; copy a
-# step to where a recording reads it, and run the real model with it; and write a kernel that takes
-# three operations' place and moves no byte twice. Chapter 20 has the story.
+# step to where a recording reads it, and run the real model with it; and write the kernel that
+# turns keys on their way into the pages, and moves no byte twice. Chapter 20 has the story.
 #
-# The letters are the book's: **B** rows of a step, **J** pages of a sequence, **C** tokens in a
-# page, **N** rows, **M** numbers in a row.
+# The letters are the book's: **B** rows of a step, **J** pages of a sequence, **P** pages in all,
+# **C** tokens in a page, **K** KV heads, **D** head size, **E** = D/2.
 
 # %%
 import torch
@@ -32,7 +32,7 @@ import triton
 import triton.language as tl
 
 from kvedu.analysis.hardware import hardware
-from kvedu.kernels import rmsnorm
+from kvedu.kernels import rope_write
 from kvedu.kernels.watch import watching
 
 _ = torch.set_grad_enabled(False)
@@ -107,7 +107,8 @@ for name, step in (("apart", made["apart"]), ("fused", made["fused"])):
 # The last column answers the question. With one sequence the device is half idle even if a launch
 # takes less than a microsecond; with 64 sequences and fused kernels, only from some 5 µs on. More
 # sequences do not take more launches, and give each kernel more to do. Fewer launches help too, but
-# less. And a recording has none: the host asks once.
+# less. A recording takes away the host's calls: it asks once. On the device the kernels stay apart,
+# and between one and the next a gap of about a microsecond is left.
 
 # %% [markdown]
 # ## Exercise 2 · The ladder
@@ -239,7 +240,7 @@ beginnings = (
 prompts = [tokenizer.encode(text) for text in beginnings]
 
 
-def answers(record, C=16, n=(6, 2, 8)):
+def answers(record, C=16, n=(6, 4, 2)):
     """Greedy tokens of three prompts, by plain steps or by a recording of four rows."""
     cache = PagedCache(model.config, n_pages=8, page_size=C, spare=True, device=model.device)
     seqs = [cache.add() for _ in prompts]
@@ -281,87 +282,124 @@ for beginning, before, now in zip(beginnings, plain, replayed):
     print(f"{'equal' if now == before else 'NOT EQUAL'}: {text} …")
 
 # %% [markdown]
-# ## Exercise 4 · Residual and norm in one kernel
+# ## Exercise 4 · Turned on the way
 #
 # **Outcome:** a fused kernel that moves the formula's bytes · **Difficulty:** ●●○ ·
-# **Time:** 20 min
+# **Time:** 25 min
 #
-# In every layer the stream takes in what attention or the MLP has added, and the next product reads
-# it normalized. The spec, operation by operation:
+# In every layer the new keys are turned by their positions (RoPE), and keys and values are written
+# to their slots. Done apart, keys are read, written, read and written again. The spec, row by row:
 
 # %%
-def add_norm_spec(
-    x_NM: Tensor, residual_NM: Tensor, weight_M: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
-    """(the norm of the sum, the sum)."""
-    total_NM = x_NM + residual_NM
-    mean_square_N1 = total_NM.pow(2).mean(-1, keepdim=True)
-    return total_NM * torch.rsqrt(mean_square_N1 + eps) * weight_M, total_NM
+def write_turned_spec(
+    k_BKD: Tensor, v_BKD: Tensor, cos_BE: Tensor, sin_BE: Tensor, slots_B: Tensor,
+    k_PCKD: Tensor, v_PCKD: Tensor,
+) -> None:  # fmt: skip
+    """Row b's angle e turns numbers e and e + E of its keys. Writes into the pages."""
+    C, E = k_PCKD.shape[1], cos_BE.shape[1]
+    for b, slot in enumerate(slots_B.tolist()):
+        if slot < 0:  # nobody's row
+            continue
+        k_KD, page, place = k_BKD[b], slot // C, slot % C
+        k_PCKD[page, place, :, :E] = k_KD[:, :E] * cos_BE[b] - k_KD[:, E:] * sin_BE[b]
+        k_PCKD[page, place, :, E:] = k_KD[:, E:] * cos_BE[b] + k_KD[:, :E] * sin_BE[b]
+        v_PCKD[page, place] = v_BKD[b]
 
 
 # %% [markdown]
-# Write it as one kernel. A program has one row, n, of M numbers, in a block of `BLOCK` lanes, a
-# power of two that is M or more. `x_n` is the stride of `x` from row to row, and so on; within a
-# row numbers stand side by side. Store the norm to `out` and the sum to `total`, and ask for no
-# number twice.
+# Write it as one kernel, `write_turned`. Program (b, head) has one KV head of one row.
+#
+# - Its key begins at `k + b * x_b + head * x_k`, and its value lies in `v` in the same way. Cosines
+#   begin at `cos + b * t_b`, sines at `sin + b * t_b`, E numbers each.
+# - Place c of page p begins at `k_pages + p * p_p + c * p_c + head * p_k`, and in `v_pages` in the
+#   same way. Whatever else lies in the pages stays as it is.
+# - A row with slot −1 is nobody's. It writes nowhere and loads nothing but its slot.
+# - Ask for no number twice.
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Lanes that hold no number must be 0 in the sum of squares: `tl.load(..., mask=m < M, other=0.0)`.
-# And the mean is over M numbers, not over BLOCK lanes.
+# Two tiles of E lanes for a key, its halves; and two for a value. A comparison of the slot with 0
+# is a mask for all of them, in loads and in stores; or an `if` around them.
 #
 # </details>
 #
 # <details><summary>Hint 2</summary>
 #
-# `tl.sum(total_M * total_M, 0)` is one number, `tl.rsqrt` its inverse root. Store with the same
-# mask.
+# Both new halves are made of both old ones. Name the old ones, and do not write over them.
 #
 # </details>
 
 # %% tags=["exercise"]
 @triton.jit
-def add_norm(
-    x, residual, weight, out, total, x_n, residual_n, out_n, total_n, M, eps, BLOCK: tl.constexpr
-):
-    """One program: one row. Stores the norm of x + residual, times weight, and the sum."""
-    n = tl.program_id(0)
-    m = tl.arange(0, BLOCK)
+def write_turned(
+    k, v, cos, sin, slots, k_pages, v_pages, x_b, x_k, t_b, p_p, p_c, p_k,
+    C: tl.constexpr, E: tl.constexpr,
+):  # fmt: skip
+    """One program: one KV head of one row. Stores its key, turned, and its value."""
+    b, head, e = tl.program_id(0), tl.program_id(1), tl.arange(0, E)
+    slot = tl.load(slots + b)
     ### BEGIN SOLUTION
-    used = m < M
-    whole = tl.load(x + n * x_n + m, mask=used, other=0.0)
-    whole += tl.load(residual + n * residual_n + m, mask=used, other=0.0)
-    scale = tl.rsqrt(tl.sum(whole * whole, 0) / M + eps)
-    w = tl.load(weight + m, mask=used, other=0.0)
-    tl.store(total + n * total_n + m, whole, mask=used)
-    tl.store(out + n * out_n + m, whole * scale * w, mask=used)
+    real = (slot >= 0) & (e < E)
+    x = b * x_b + head * x_k + e
+    first = tl.load(k + x, mask=real, other=0.0)
+    second = tl.load(k + x + E, mask=real, other=0.0)
+    c = tl.load(cos + b * t_b + e, mask=real, other=0.0)
+    s = tl.load(sin + b * t_b + e, mask=real, other=0.0)
+    to = slot // C * p_p + slot % C * p_c + head * p_k + e
+    tl.store(k_pages + to, first * c - second * s, mask=real)
+    tl.store(k_pages + to + E, second * c + first * s, mask=real)
+    tl.store(v_pages + to, tl.load(v + x, mask=real, other=0.0), mask=real)
+    tl.store(v_pages + to + E, tl.load(v + x + E, mask=real, other=0.0), mask=real)
     ### END SOLUTION
 
 
 # %% tags=["check"]
-kvedu.check("lab20.add_norm", add_norm)
+kvedu.check("lab20.write_turned", write_turned)
 
 # %% [markdown]
-# The model's own width, and the bytes: what your kernel touched beside what must be moved.
+# In the model's own sizes: `load` brings a step of three people into tensors of four rows. There
+# the fourth row stands on the spare page; here its slot becomes −1, and it needs no page. What did
+# your kernel touch, and what does the library's formula say that three rows must move?
 
 # %% tags=["measure"]
-N, M = 8, model.config.M
-x_NM, residual_NM = torch.randn(2, N, M, device=DEVICE)
-weight_M = torch.randn(M, device=DEVICE)
-out_NM, total_NM = torch.empty(2, N, M, device=DEVICE)
-args = x_NM, residual_NM, weight_M, out_NM, total_NM, M, M, M, M, M, 1e-5
+from kvedu.analysis.known_models import known_model
+from kvedu.kernels.rope import cos_sin
+
+config = known_model("SmolLM2-135M").config
+B, K, D, C, P = 4, config.K, config.D, 16, 8
+shapes = {"ids": (B,), "positions": (B,), "slots": (B,), "lengths": (B,), "tables": (B, 3)}
+step = {name: torch.zeros(shape, dtype=torch.int64) for name, shape in shapes.items()}
+load(step, [(5, 40, [2, 7, 1]), (9, 3, [4]), (6, 16, [0, 3])], C, P - 1)
+slots_B = torch.where(torch.arange(B) < 3, step["slots"], -1).to(DEVICE)
+angles = cos_sin(config.rope, step["positions"], torch.float32)
+cos_BE, sin_BE = (x[:, 0, : D // 2].contiguous().to(DEVICE) for x in angles)
+torch.manual_seed(0)
+k_BKD, v_BKD = torch.randn(2, B, K, D).to(DEVICE)
+k_PCKD, v_PCKD = torch.zeros(2, P, C, K, D, device=DEVICE)
+given = k_BKD, v_BKD, cos_BE, sin_BE, slots_B
+
+
+def write():
+    """Launch write_turned."""
+    strides = *k_BKD.stride()[:2], cos_BE.stride(0), *k_PCKD.stride()[:3]
+    write_turned[(B, K)](*given, k_PCKD, v_PCKD, *strides, C=C, E=D // 2)
+
+
 if DEVICE == "cpu":
     with watching() as seen:
-        add_norm[(N,)](*args, BLOCK=triton.next_power_of_2(M))
-    least = rmsnorm.add_cost(N, M, 4).bytes
+        write()
+    least = rope_write.cost(3, 0, K, D, 4).bytes - 3 * 8  # keys and values alone, without slots
     print(f"touched {seen.read + seen.written:,} bytes; must move {least:,.0f}")
 else:
-    add_norm[(N,)](*args, BLOCK=triton.next_power_of_2(M))
-norm_NM, sum_NM = add_norm_spec(x_NM, residual_NM, weight_M, 1e-5)
-equal = torch.allclose(out_NM, norm_NM, atol=1e-5) and torch.allclose(total_NM, sum_NM)
+    write()
+    print("compiled for a GPU: loads are not seen")
+spec = torch.zeros_like(k_PCKD), torch.zeros_like(v_PCKD)
+write_turned_spec(*given, *spec)
+equal = all(torch.allclose(a, b, atol=1e-6) for a, b in zip((k_PCKD, v_PCKD), spec))
 print("equal to the spec:", equal)
 
 # %% [markdown] tags=["solution"]
-# The weight is asked for by every program and counted once: the chip's cache holds it. No byte more
-# can be saved; a launch can, and that is what the kernel is for.
+# The angles are asked for by every head and counted once: the chip's cache holds them. The
+# library's kernel, `rope_write`, turns the queries in the same launch. So three operations of every
+# layer become one, and a key crosses the bus once each way.

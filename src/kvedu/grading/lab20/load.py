@@ -42,13 +42,18 @@ def cases(fresh: Fresh) -> list[Case]:
 
 def observe(load: Callable[..., None], B: int, J: int, C: int, spare: int, steps: Sequence[Rows]) -> tuple[tuple[Tensor, ...], ...]:
     """What a recording finds after each step, in the tensors that it knows."""
-    kept = {name: torch.full((B, J) if name == "tables" else (B,), 7, dtype=torch.int64) for name in NAMES}
-    buffers, seen = dict(kept), []
+    given = {name: torch.full((B, J) if name == "tables" else (B,), 7, dtype=torch.int64) for name in NAMES}
+    kept = {name: x.view(x.shape) for name, x in given.items()}  # the addresses, whatever becomes of the tensors
+    buffers, seen = dict(given), []
     for rows in steps:
-        if (given := load(buffers, rows, C, spare)) is not None:
-            raise Unfit(f"load changes the buffers and returns nothing; it returned a {type(given).__name__}")
+        if (back := load(buffers, rows, C, spare)) is not None:
+            raise Unfit(f"load changes the buffers and returns nothing; it returned a {type(back).__name__}")
         if set(buffers) != set(NAMES):
             raise Unfit(f"the buffers are {', '.join(NAMES)}; now there are {', '.join(sorted(buffers))}")
+        for name, x in given.items():
+            if x.data_ptr() != kept[name].data_ptr():
+                moved = "is the same tensor, but its numbers lie at another address now, and a recording reads the old one"
+                raise Unfit(f"{name} {moved}: write into what is there")
         seen.append(tuple(kept[name].clone() for name in NAMES))
     return tuple(seen)
 
@@ -89,10 +94,11 @@ EXERCISE = Exercise(
     title="Tensors that stay",
     read="book/20-graphs-and-launch-overhead",
     hint="Write into the tensors with buffers[name][b] = …, or .copy_(…). Give each of the B rows something, idle ones too: token 0 at position 0 of the spare page.",
-    checked="two steps after each other, with fewer, as many or more rows, shorter tables, and nobody at all; the tensors must be those that were given",
+    checked="two steps after each other, with fewer, as many or more rows, shorter tables, and nobody at all; tensors and addresses must be those that were given",
     cases=cases,
     observe=observe,
     right=fill,
+    parts=NAMES,
     mistakes=(
         Mistake(wrong(new=True), "new tensors are put into the dictionary; a recording reads the old ones, which still hold what they held"),
         Mistake(wrong(idle="left"), "rows that nobody needs keep what an earlier step left there, and will write into pages that may be somebody else's by now"),

@@ -89,3 +89,38 @@ def load(buffers, rows, C, spare):
         buffers["ids"][b], buffers["positions"][b], buffers["lengths"][b] = token, t, t
         buffers["slots"][b] = pages[t // C] * C + t % C
         buffers["tables"][b] = torch.tensor(pages + [0] * (J - len(pages)))
+
+
+# %% wrong: other numbers behind the same tensor
+# says: ids is the same tensor, but its numbers lie at another address
+def load(buffers, rows, C, spare):
+    B, J = buffers["tables"].shape
+    rows = list(rows) + [(0, 0, [spare])] * (B - len(rows))
+    for b, (token, t, pages) in enumerate(rows):
+        buffers["ids"][b], buffers["positions"][b], buffers["lengths"][b] = token, t, t + 1
+        buffers["slots"][b] = pages[t // C] * C + t % C
+        buffers["tables"][b] = torch.tensor(pages + [0] * (J - len(pages)))
+    buffers["ids"].data = torch.tensor([token for token, _, _ in rows])
+
+
+# %% wrong: another storage
+# says: tables is the same tensor, but
+def load(buffers, rows, C, spare):
+    B, J = buffers["tables"].shape
+    rows = list(rows) + [(0, 0, [spare])] * (B - len(rows))
+    for b, (token, t, pages) in enumerate(rows):
+        buffers["ids"][b], buffers["positions"][b], buffers["lengths"][b] = token, t, t + 1
+        buffers["slots"][b] = pages[t // C] * C + t % C
+        buffers["tables"][b] = torch.tensor(pages + [0] * (J - len(pages)))
+    buffers["tables"].set_(buffers["tables"].clone())
+
+
+# %% wrong: the caller's rows made longer
+# says: your code changes something that it was given
+def load(buffers, rows, C, spare):
+    B, J = buffers["tables"].shape
+    rows += [(0, 0, [spare])] * (B - len(rows))
+    for b, (token, t, pages) in enumerate(rows):
+        buffers["ids"][b], buffers["positions"][b], buffers["lengths"][b] = token, t, t + 1
+        buffers["slots"][b] = pages[t // C] * C + t % C
+        buffers["tables"][b] = torch.tensor(pages + [0] * (J - len(pages)))
