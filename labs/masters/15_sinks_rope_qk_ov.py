@@ -297,10 +297,15 @@ kvedu.check("lab15.induction_score", induction_score)
 # %% tags=["measure"]
 P = 40
 random_ids = torch.randint(1000, 20_000, (P,), generator=torch.Generator().manual_seed(1)).tolist()
-score_LH = attention_maps(
-    model, random_ids * 2, keep=lambda weights_HTS: induction_score(weights_HTS, P)
-)
-best = score_LH.flatten().topk(5).indices.tolist()
+
+
+def finders():
+    """Scores of all heads, and the five best places."""
+    found_LH = attention_maps(model, random_ids * 2, keep=lambda w: induction_score(w, P))
+    return found_LH, found_LH.flatten().topk(5).indices.tolist()
+
+
+score_LH, best = finders()
 for place in best:
     layer, head = divmod(place, config.H)
     print(f"layer {layer:2}, query head {head}: {score_LH[layer, head]:4.0%} of its weight")
@@ -345,6 +350,7 @@ kvedu.check("lab15.ov_matrix", ov_matrix)
 # others:
 
 # %% tags=["measure"]
+score_LH, best = finders()
 streams = []
 hooks = [
     block.register_forward_pre_hook(lambda block, args: streams.append(args[0]))
@@ -407,6 +413,7 @@ kvedu.check("lab15.spoiled", spoiled)
 # foresee, when some KV heads' cached rows of the first reading are spoiled?
 
 # %% tags=["measure"]
+score_LH, best = finders()
 cache = ConcatCache(config)
 read_once = cache.add()
 with cache.step({read_once: P}) as view:
@@ -450,6 +457,7 @@ for head, which, name in ((kv_head, "V", "values"), (kv_head, "K", "keys"), (oth
 # score does not make a head harmless. Which layers can you take whole?
 
 # %% tags=["measure"]
+score_LH, best = finders()
 by_kv_head = score_LH.unflatten(1, (config.K, config.G)).amax(dim=2)
 ranked = [divmod(place, config.K) for place in by_kv_head.flatten().argsort().tolist()]
 

@@ -48,6 +48,10 @@ _ = torch.set_grad_enabled(False)
 # `intensity(T, S, H, K, D, size)`: the FLOPs of scores and of weighted values, over the bytes of
 # all keys and values, the new ones' too, read once. Queries and results do not count. A number has
 # `size` bytes; a multiplication and an addition are two FLOPs.
+#
+# (These are the bytes from HBM, where the second-level cache keeps the keys from one block of
+# queries to the next; what comes to a multiprocessor is read anew for each block, so that its FLOPs
+# per byte in bf16 are the rows of a block, the other number in chapter 16's table: chapter 17.)
 
 # %% [markdown]
 # <details><summary>Hint</summary>

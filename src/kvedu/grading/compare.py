@@ -125,9 +125,9 @@ def _tensors(got: Tensor, want: Tensor, tolerance: float, where: str) -> Differe
         return Difference(where, f"{got[place].item()} at {place}", f"{want[place].item()}")
     strange = got.isnan() & ~want.isnan()
     if strange.any():
-        others = int(strange.sum()) - 1
+        first, others = tuple(strange.nonzero()[0].tolist()), int(strange.sum()) - 1
         more = f" and {others} other place{'s' * (others > 1)}" if others else ""
-        return Difference(where, f"NaN at {tuple(strange.nonzero()[0].tolist())}{more} (not a number, or nothing was stored there)", "numbers")
+        return Difference(where, f"NaN at {first}{more} (not a number, or nothing was stored there)", "numbers")
     gap = (got.double() - want.double()).abs()
     gap = torch.where((got == want) | (got.isnan() & want.isnan()), 0.0, gap)
     bad = ~(gap <= tolerance * want.double().abs().clamp(min=1.0).nan_to_num(posinf=1.0))
