@@ -197,6 +197,20 @@ def test_offsets_beyond_32_bits(axis):
     law_equals_definition(run, type(scene)(scene.q, *pages, layout, scene.dense), **SMALL)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("rows_dtype", [torch.int64, torch.int32])
+def test_queries_beyond_32_bits(axis, rows_dtype):
+    """Rows or heads of the queries that lie further apart than 2**30 elements, rows of a layout in either width."""
+    scene = make_scene([(3, 3)], 3 if axis else 1, 1, 16, 8)
+    far = 2**30 + 8
+    room = torch.empty(2 * far + 64, dtype=scene.q.dtype, device=DEVICE)
+    q = room.as_strided(scene.q.shape, (16, far, 1) if axis else (far, 16, 1))[: 1 if axis else 3]
+    q.copy_(scene.q[: len(q)])
+    layout = PagedLayout(scene.layout.tables, torch.tensor([[0, len(q), 6 - len(q)]], dtype=rows_dtype, device=DEVICE))
+    dense = run(q.contiguous(), scene.k, scene.v, PagedLayout(layout.tables, layout.rows.long()), **SMALL)
+    assert torch.equal(run(q, scene.k, scene.v, layout, **SMALL), dense)
+
+
 @pytest.mark.parametrize("window", [None, 20])
 def test_fixed_splits_give_the_same_bits_in_any_company_and_any_chunks(window):
     """C046: with ``split_tokens`` and a ``block_m`` nothing that a row does not see changes a bit of it."""

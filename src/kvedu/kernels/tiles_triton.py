@@ -25,7 +25,7 @@ def find_rows(rows, block, B, TOKENS: tl.constexpr, ONE_EACH: tl.constexpr, FIEL
             else:
                 high = middle - 1
         b = low
-    first = tl.load(rows + FIELDS * b)
+    first = tl.load(rows + FIELDS * b).to(tl.int64)
     new = tl.load(rows + FIELDS * b + 1).to(tl.int32)
     old = tl.load(rows + FIELDS * b + 2).to(tl.int32)
     start = (block - b - first // TOKENS).to(tl.int32) * TOKENS
