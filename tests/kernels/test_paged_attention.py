@@ -5,6 +5,8 @@ import torch
 
 from kvedu.kernels import native
 from kvedu.kernels.attention import attention_grouped, visible_causal
+from kvedu.kernels.invariant import invariant_attention
+from kvedu.kernels.launch import KernelError
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference, paged_write
 
 pytestmark = pytest.mark.skipif(
@@ -117,8 +119,63 @@ def test_nan_in_a_key_that_is_seen_shows():
 
 def test_what_the_kernel_cannot_take_is_refused():
     q, k, v, layout, _ = scene([(1, 4)], 4, 2, 16, 8)
-    with pytest.raises(ValueError, match="equal strides, D even, H a multiple of K; got D=16, H=4, K=2"):
+    with pytest.raises(KernelError, match="equal strides, D even, H a multiple of K; got D=16, H=4, K=2"):
         paged_attention(q, k, v.transpose(1, 2).contiguous().transpose(1, 2), layout)
+
+
+@pytest.mark.parametrize(
+    "change, sign",
+    [
+        (lambda q, k, v, t, r: (q.half(), k.half(), v.half(), t, r), "all in bf16 or all in fp32.*got q torch.float16 on cpu"),
+        (lambda q, k, v, t, r: (q.float(), k, v, t, r), "got q torch.float32 on cpu, k torch.bfloat16"),
+        (lambda q, k, v, t, r: (q, *(x.transpose(2, 3).contiguous().transpose(2, 3) for x in (k, v)), t, r), "last axes dense"),
+        (lambda q, k, v, t, r: (q, k, v[..., :8], t, r), "of equal shapes"),
+        (lambda q, k, v, t, r: (q[..., :8], k, v, t, r), "of equal shapes"),
+        (lambda q, k, v, t, r: (q, k, v, t.long(), r), "wants tables as torch.int32 in one run of memory on the CPU; got torch.int64"),
+        (lambda q, k, v, t, r: (q, k, v, t.repeat(2, 2)[:, : t.shape[1]], r.repeat(2, 1)), "strides .4, 1."),
+        (lambda q, k, v, t, r: (q, k, v, t, r.int()), "wants rows as torch.int64"),
+        (lambda q, k, v, t, r: (q, k, v, t, r.repeat(1, 2)), "want .B, J., .B, 3."),
+    ],
+)
+def test_what_the_kernel_would_misread_is_refused(change, sign):
+    q, k, v, layout, _ = scene([(1, 10)], 4, 2, 16, 8)
+    q, k, v, tables, rows = change(q, k, v, layout.tables, layout.rows)
+    with pytest.raises(KernelError, match=sign):
+        paged_attention(q, k, v, PagedLayout(tables, rows))
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_invariant_mode_serves_what_the_kernel_does_not(missing, monkeypatch):
+    """fp16, or no native kernels: through the reference a row at a time, so that company and chunks change no bit."""
+    q, k, v, layout, _ = scene([(3, 10), (40, 30)], 4, 2, 16, 8, dtype=torch.float32 if missing else torch.float16)
+    if missing:
+        monkeypatch.setattr(native, "library", lambda: native.Unavailable("nobody compiles here"))
+        with pytest.raises(KernelError, match="there are no native kernels here: nobody compiles here"):
+            paged_attention(q, k, v, layout)
+    got = invariant_attention(q, k, v, layout, 20)
+    exact = paged_attention_reference(q.float(), k.float(), v.float(), layout, 20)
+    assert (got.float() - exact).abs().max() < 2e-3
+    for b, i in ((0, 2), (1, 0), (1, 39)):
+        first, _, old = layout.rows[b].tolist()
+        alone = PagedLayout(layout.tables[b : b + 1], torch.tensor([[0, 1, old + i]]))
+        assert torch.equal(invariant_attention(q[first + i][None], k, v, alone, 20)[0], got[first + i])
+
+
+@pytest.mark.parametrize("slots", [torch.tensor([5, 0, 3], dtype=torch.int32), torch.tensor([5, 9, 0, 9, 3, 9])[::2]], ids=["int32", "strided"])
+def test_slots_of_any_kind(slots):
+    new = [torch.randn(3, 2, 6).to(torch.bfloat16) for _ in "kv"]
+    pages = [torch.zeros(4, 3, 2, 6, dtype=torch.bfloat16) for _ in "kv"]
+    paged_write(*new, *pages, slots)
+    for x, rows in zip(pages, new):
+        assert torch.equal(x.flatten(0, 1)[[5, 0, 3]], rows) and not x.flatten(0, 1)[6:].any()
+
+
+def test_pages_of_another_shape_are_not_written_natively():
+    """Keys and values whose pages differ in size would be written by one's strides."""
+    new = [torch.randn(3, 2, 6).to(torch.bfloat16) for _ in "kv"]
+    pages = [torch.zeros(4, 3, 2, 8, dtype=torch.bfloat16) for _ in "kv"]
+    with pytest.raises(RuntimeError):
+        paged_write(*new, *pages, torch.tensor([5, 0, 3]))
 
 
 def test_writing_by_slots_equals_the_plain_way():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kvedu.kernels.launch import check_rows, triton_wanted
-from kvedu.kernels.paged_attention import PagedLayout, paged_attention
+from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference, unreadable
 from kvedu.kernels.panel_linear import PanelWeight, panel_linear, panels_pay, step
 from kvedu.units import Cost
 
@@ -27,9 +27,16 @@ def invariant_attention(
     q_NHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, layout: PagedLayout, window: int | None = None, *, triton: bool | None = None,
     **blocks: int,
 ) -> Tensor:  # fmt: skip
-    """``paged_attention`` with one fixed shape: bits depend on neither batch nor chunks. The CPU kernel keeps this as it is."""
+    """``paged_attention`` with one fixed shape: bits depend on neither batch nor chunks. The CPU kernel keeps this as it is; what it
+    cannot read goes through the reference, a row at a time (a tree whole)."""
     if not triton_wanted(triton, q_NHD):
-        return paged_attention(q_NHD, k_PCKD, v_PCKD, layout, window, triton=False)
+        if unreadable(q_NHD, k_PCKD, v_PCKD, layout) is None:
+            return paged_attention(q_NHD, k_PCKD, v_PCKD, layout, window, triton=False)
+        if layout.family is None:
+            each = [(b, first + i, 1, old + i) for b, (first, new, old) in enumerate(layout.rows.tolist()) for i in range(new)]
+            which, rows = [row[0] for row in each], torch.tensor([row[1:] for row in each], dtype=torch.int64).view(-1, 3)
+            layout = PagedLayout(layout.tables[which], rows)
+        return paged_attention_reference(q_NHD, k_PCKD, v_PCKD, layout, window)
     return paged_attention(q_NHD, k_PCKD, v_PCKD, layout, window, triton=True, **ATTENTION | blocks)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from kvedu.kernels import native
 from kvedu.kernels.attention import attention_reference, cost, visible_causal
 from kvedu.kernels.family import family, visible_in_family
-from kvedu.kernels.launch import chip_of, triton_wanted
+from kvedu.kernels.launch import KernelError, chip_of, triton_wanted
 from kvedu.kernels.transfer import move
 
 __all__ = ["PagedLayout", "cost", "paged_attention", "paged_attention_reference", "paged_write", "takes"]
@@ -121,7 +121,7 @@ def paged_attention(
     """The kernel, where ``takes`` says so: ``[N, H, D]``.
 
     Pages may have any strides as long as the last axis is dense; the CPU's kernel wants K's and V's equal and D
-    even. Places that no token has been written to are never read.
+    even (``KernelError`` says what it cannot read). Places that no token has been written to are never read.
 
     ``triton`` None runs Triton where the tensors are on a GPU; True asks for it (on a CPU in its
     interpreter). Its block sizes and splits have a rule, or are given: ``block_m``, ``block_s``, ``splits``, ``warps``,
@@ -141,8 +141,8 @@ def paged_attention(
         return out_NHD
     N, H, D = q_NHD.shape
     _, C, K, _ = k_PCKD.shape
-    if k_PCKD.stride() != v_PCKD.stride() or D % 2 or H % K:
-        raise ValueError(f"the kernel wants K and V of equal strides, D even, H a multiple of K; got D={D}, H={H}, K={K}")
+    if reason := unreadable(q_NHD, k_PCKD, v_PCKD, layout):
+        raise KernelError(f"{reason}; paged_attention_reference takes any tensors, and takes() says which the kernel does")
     q_NHD, out_NHD = q_NHD.contiguous(), q_NHD.new_empty((N, H, D))
     native.library().kvedu_attention(
         q_NHD.dtype is torch.float32, q_NHD.data_ptr(), k_PCKD.data_ptr(), v_PCKD.data_ptr(), out_NHD.data_ptr(),
@@ -154,12 +154,32 @@ def paged_attention(
     return out_NHD
 
 
+def unreadable(q_NHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, layout: PagedLayout) -> str | None:
+    """Why the CPU's kernel cannot read a step, or None. It follows bare addresses: what it is not told of, it would misread."""
+    (_, H, D), K = q_NHD.shape, k_PCKD.shape[2]
+    if not native.usable(q_NHD, k_PCKD, v_PCKD):
+        if isinstance(found := native.library(), native.Unavailable):
+            return f"there are no native kernels here: {found}"
+        said = ", ".join(f"{name} {x.dtype} on {x.device}" for name, x in (("q", q_NHD), ("k", k_PCKD), ("v", v_PCKD)))
+        return f"the CPU's kernel wants all in bf16 or all in fp32, last axes dense, and no gradient asked for; got {said}"
+    if k_PCKD.stride() != v_PCKD.stride() or k_PCKD.shape != v_PCKD.shape or k_PCKD.shape[3] != D or D % 2 or H % K:
+        return f"the kernel wants K and V of equal shapes and equal strides, D even, H a multiple of K; got D={D}, H={H}, K={K}"
+    wanted = (("tables", layout.tables, torch.int32), ("rows", layout.rows, torch.int64), ("family", layout.family, torch.int64))
+    for name, x, dtype in wanted:
+        if x is not None and (x.dtype is not dtype or not x.is_cpu or not x.is_contiguous()):
+            return f"the CPU's kernel wants {name} as {dtype} in one run of memory on the CPU; got {x.dtype}, strides {x.stride()}, on {x.device}"
+    if tuple(layout.rows.shape) != (len(layout.tables), 3) or (layout.family is not None and len(layout.family) != len(q_NHD)):
+        return f"tables {tuple(layout.tables.shape)}, rows {tuple(layout.rows.shape)}, {len(q_NHD)} queries: want [B, J], [B, 3], a tree's bits for each"
+    return None
+
+
 def paged_write(k_NKD: Tensor, v_NKD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, slots_N: Tensor) -> None:
     """Put new keys and values into their places: slot ``page * C + offset``, int64 ``[N]``.
 
     Native where it can be (one pass for both), else by index. Pages and new rows may have any strides.
     """
-    if native.usable(k_NKD, v_NKD, k_PCKD, v_PCKD) and _rows_dense(k_NKD, v_NKD) and k_PCKD.stride() == v_PCKD.stride():
+    plain = native.usable(k_NKD, v_NKD, k_PCKD, v_PCKD) and _rows_dense(k_NKD, v_NKD) and _alike(k_NKD, k_PCKD, v_PCKD)
+    if plain and slots_N.dtype is torch.int64 and slots_N.is_cpu and slots_N.shape == k_NKD.shape[:1] and slots_N.is_contiguous():
         N, K, D = k_NKD.shape
         native.library().kvedu_write(
             k_NKD.dtype is torch.float32, k_NKD.data_ptr(), v_NKD.data_ptr(), k_NKD.stride(0), v_NKD.stride(0),
@@ -169,6 +189,11 @@ def paged_write(k_NKD: Tensor, v_NKD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, sl
     C = k_PCKD.shape[1]
     for x, new in ((k_PCKD, k_NKD), (v_PCKD, v_NKD)):
         x[slots_N // C, slots_N % C] = new.to(x.dtype)
+
+
+def _alike(new_NKD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor) -> bool:
+    """Whether the pages of keys and values are laid out alike, for rows of this shape."""
+    return k_PCKD.shape == v_PCKD.shape and k_PCKD.stride() == v_PCKD.stride() and k_PCKD.shape[2:] == new_NKD.shape[1:]
 
 
 def _rows_dense(*tensors: Tensor) -> bool:
