@@ -71,15 +71,20 @@ def quantized_attention_reference(
 
 
 def takes(q_NHD: Tensor, k: Exact, v: Exact, *pages: CodedPages) -> bool:
-    """Whether ``quantized_attention`` can serve this step; else attend over decoded keys. On a GPU the format decides too."""
+    """Whether ``quantized_attention`` can serve this step; else attend over decoded keys.
+
+    On a GPU the format decides too, and on compute capability 7.5 steps of more than 64 rows are quicker through PyTorch.
+    """
     if q_NHD.device.type != "cpu":
         if not triton_wanted(None, q_NHD) or (torch.is_grad_enabled() and q_NHD.requires_grad):
             return False
         from kvedu.kernels.paged_attention_triton import fits
         from kvedu.kernels.quantized_attention_triton import refusal
 
-        held = not any(refusal(side, q_NHD) for side in pages)
-        return held and fits(chip_of(q_NHD), q_NHD.shape[2], q_NHD.dtype, q_NHD.shape[1] // k.fresh.shape[1])
+        chip, held = chip_of(q_NHD), not any(refusal(side, q_NHD) for side in pages)
+        if chip.capability == 75 and len(q_NHD) > 64:
+            return False
+        return held and fits(chip, q_NHD.shape[2], q_NHD.dtype, q_NHD.shape[1] // k.fresh.shape[1])
     if not native.usable(q_NHD, *k, *v) or q_NHD.shape[2] % 2:
         return False
     return all(x.fresh.stride(1) == x.fresh.shape[2] and x.tails.is_contiguous() for x in (k, v))
@@ -102,6 +107,8 @@ def quantized_attention(
     ``triton`` and ``blocks`` as in ``paged_attention``: on a GPU ``quantized_attention_triton``.
     """
     N, H, D = q_NHD.shape
+    if not N or not len(layout.rows):
+        return q_NHD.new_empty((N, H, D))
     if triton_wanted(triton, q_NHD):
         from kvedu.kernels.quantized_attention_triton import plan_quantized_attention
 

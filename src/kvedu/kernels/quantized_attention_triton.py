@@ -231,6 +231,42 @@ def side(pages: CodedPages, letter: str, words: int) -> tuple[dict[str, Any], di
     return tensors, strides, constants
 
 
+def check_step(q_NHD: Tensor, keys: CodedPages, values: CodedPages, k: Exact, v: Exact, tables_BJ: Tensor, rows_B4: Tensor) -> None:
+    """Raise ``KernelError`` for formats, shapes, layouts and devices that the kernel does not read.
+
+    Pages of a plan on ``meta``, which is compiled and never run, may lie elsewhere.
+    """
+    ranks = q_NHD.dim(), k.fresh.dim(), tables_BJ.dim()
+    if ranks != (3, 3, 2) or rows_B4.shape != (len(tables_BJ), 4) or rows_B4.dtype != torch.int64:
+        raise KernelError(
+            f"q {tuple(q_NHD.shape)}, k {tuple(k.fresh.shape)}, tables {tuple(tables_BJ.shape)} and rows {tuple(rows_B4.shape)} in {rows_B4.dtype} "
+            "do not fit: want [N, H, D], [N, K, D], [B, J] and [B, 4] in torch.int64"
+        )
+    K, D = k.fresh.shape[1], q_NHD.shape[2]
+    for name, pages in (("keys", keys), ("values", values)):
+        if reason := refusal(pages, q_NHD):
+            raise KernelError(reason)
+        if (pages.page_size, pages.coded.codes.shape[2], pages.length) != (keys.page_size, K, D):
+            raise KernelError(
+                f"pages of {name} hold {pages.page_size} tokens, {pages.coded.codes.shape[2]} heads of {pages.length}; "
+                f"want {keys.page_size} tokens, {K} heads of {D}, as the keys' pages and the step have"
+            )
+        if pages.coded.codes.device != q_NHD.device and q_NHD.device.type != "meta":
+            raise KernelError(f"pages of {name} are on {pages.coded.codes.device}, q on {q_NHD.device}; move one of them")
+    for name, x in (("k", k.fresh), ("v", v.fresh), ("k tails", k.tails), ("v tails", v.tails)):
+        if x.device != q_NHD.device:
+            raise KernelError(f"{name} is on {x.device}, q on {q_NHD.device}; move one of them")
+        if x.numel() and x.stride(-1) != 1:
+            raise KernelError(f"the last axis of {name} must be dense, its stride is {x.stride(-1)}; call .contiguous()")
+    if k.fresh.shape != v.fresh.shape or k.tails.shape != v.tails.shape or k.fresh.shape[2] != D or k.tails.shape[2:] != (K, D):
+        raise KernelError(
+            f"k {tuple(k.fresh.shape)}, v {tuple(v.fresh.shape)}, tails {tuple(k.tails.shape)} and {tuple(v.tails.shape)} do not fit: "
+            f"want [N, K, {D}] and [slots, W, {K}, {D}], the same of both"
+        )
+    check_whole(rows=rows_B4)
+    check_rows(q=q_NHD, tables=tables_BJ, rows=rows_B4)
+
+
 def plan_quantized_attention(
     q_NHD: Tensor, keys: CodedPages, values: CodedPages, k: Exact, v: Exact, tables_BJ: Tensor, rows_B4: Tensor, out_NHD: Tensor,
     *, chip: Chip, residual: int = 0, unit: int = 1, window: int | None = None, block_m: int | None = None,
@@ -238,15 +274,10 @@ def plan_quantized_attention(
 ) -> list[Launch]:  # fmt: skip
     """The launches of one call: the kernel, and the merge where the keys are split. ``by_words`` False: every format code by code.
     ``one_each`` as in ``PagedLayout``."""
+    check_step(q_NHD, keys, values, k, v, tables_BJ, rows_B4)
     (N, H, D), K, (B, J), C = q_NHD.shape, k.fresh.shape[1], tables_BJ.shape, keys.page_size
-    for pages in (keys, values):
-        if reason := refusal(pages, q_NHD):
-            raise KernelError(reason)
-    for name, x in (("q", q_NHD), ("k", k.fresh), ("v", v.fresh), ("k tails", k.tails), ("v tails", v.tails)):
-        if x.numel() and x.stride(-1) != 1:
-            raise KernelError(f"the last axis of {name} must be dense, its stride is {x.stride(-1)}; call .contiguous()")
-    check_whole(rows=rows_B4)
-    check_rows(q=q_NHD, tables=tables_BJ)
+    if not N or not B:
+        return []
     if H % K or k.tails.stride() != v.tails.stride() or not q_NHD.dtype == k.fresh.dtype == v.fresh.dtype == k.tails.dtype:
         raise KernelError(f"H={H} must be a multiple of K={K}, both tails laid out alike, and all exact numbers of one dtype")
     G, exact = H // K, q_NHD.dtype == torch.float32
@@ -279,7 +310,7 @@ def plan_quantized_attention(
         G=G, D=D, C=C, W=k.tails.shape[1], UNIT=unit, **sides[0][2], **sides[1][2], BLOCK_M=block_m, BLOCK_S=block_s, DP=padded(D),
         ONE_EACH=one_each, WINDOW=bool(window), SPLIT=splits > 1, NATIVE=chip.float8,
         HALF=not exact and (words[0] > 0 or all(p.format.group in (None, D) and p.format.step == 1 for p in (keys, values))),
-        PRECISION="ieee" if exact else "tf32", PTX=chip.capability > 0,
+        PRECISION="ieee", PTX=chip.capability > 0,
     )  # fmt: skip
     launches = [Launch(attend_codes, (K, blocks, splits), args, constants, warps or (4 if D <= 128 else 8), stages or rule["stages"])]
     return launches if splits == 1 else [*launches, plan_merge(target, lse, out_NHD)]
