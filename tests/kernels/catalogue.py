@@ -1,6 +1,7 @@
 """Every Triton kernel as it is launched for real: the shapes of an 8B Llama (32 / 8 heads), on tensors without memory.
 
     python tests/kernels/catalogue.py 90        # compile all for capability 9.0, print registers, stack, shared memory
+    python tests/kernels/catalogue.py gfx942    # a few for a chip of AMD's
 
 Run without TRITON_INTERPRET; needs no GPU.
 """
@@ -14,7 +15,7 @@ from dataclasses import asdict
 import torch
 
 from kvedu.caches.formats import float8, integer
-from kvedu.kernels.ahead import compile_ahead
+from kvedu.kernels.ahead import compile_ahead, described
 from kvedu.kernels.draw_triton import plan_draw
 from kvedu.kernels.filtered_draw_triton import plan_filtered_draw
 from kvedu.kernels.invariant import ATTENTION, LINEAR
@@ -117,7 +118,29 @@ def launches(capability: int) -> dict[str, Launch]:
     return {f"{name} ({launch.kernel.__name__})": launch for name, group in found.items() for launch in group}
 
 
+def for_amd(arch: str) -> list[dict[str, object]]:
+    """A few kernels as a chip of AMD's gets them, by its compiler in Triton's wheel: whether matrix cores are used, shared memory."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    chip, dtype, found = Chip(0, 104, 64 * 1024), torch.float16, []
+    kinds = {
+        "decode": attention(chip, dtype, 128, 32, 32), "prefill": attention(chip, dtype, 64, 256, 2)[:1], "decode, D = 8": attention(chip, dtype, 8, 32, 32)[:1],
+        "batch-invariant product": others(chip, dtype, 128)["batch-invariant product"],
+    }  # fmt: skip
+    for name, group in kinds.items():
+        for launch in group:
+            options = {"num_warps": launch.warps, "num_stages": launch.stages}
+            done = triton.compile(ASTSource(launch.kernel, *described(launch)), target=GPUTarget("hip", arch, 64), options=options)
+            found.append({"name": f"{name} ({launch.kernel.__name__})", "mfma": "v_mfma" in done.asm["amdgcn"], "shared": done.metadata.shared})
+    return found
+
+
 if __name__ == "__main__":
+    if sys.argv[1].startswith("gfx"):
+        print(*map(json.dumps, for_amd(sys.argv[1])), sep="\n")
+        sys.exit()
     capability = int(sys.argv[1])
     wanted = sys.argv[2:]
     for name, launch in launches(capability).items():

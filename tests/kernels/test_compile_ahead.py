@@ -58,3 +58,12 @@ def test_compiles_and_fits(capability):
     assert not wrong, "\n".join(map(str, wrong))
     if capability == 90:
         assert found["prefill (attend)"]["product"] == "wgmma"
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+def test_compiles_for_amd(arch):
+    """MI200 and MI300: products by matrix cores, 64 KiB of shared memory. The first knows no tf32, and refuses to be asked for it."""
+    found = [json.loads(line) for line in without_interpreter(str(Path(__file__).parent / "catalogue.py"), arch)]
+    assert len(found) == 5
+    for row in found:
+        assert row["shared"] <= 64 * 1024 and row["mfma"] == ("merge" not in row["name"]), row

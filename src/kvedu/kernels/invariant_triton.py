@@ -36,5 +36,5 @@ def plan_linear(x_NI: Tensor, weight_OI: Tensor, out_NO: Tensor, *, rows: int, o
         raise KernelError(f"x {tuple(x_NI.shape)} {x_NI.dtype} and weight {tuple(weight_OI.shape)} {weight_OI.dtype} do not fit")
     args = dict(x=x_NI, w=weight_OI, out=out_NO, x_n=x_NI.stride(0), w_o=weight_OI.stride(0), out_n=out_NO.stride(0), N=N, O=O, I=I)
     exact = x_NI.dtype == torch.float32
-    constants = dict(ROWS=rows, OUTS=outs, DEPTH=depth, PRECISION="ieee" if exact else "tf32")
+    constants = dict(ROWS=rows, OUTS=outs, DEPTH=depth, PRECISION="ieee")  # of fp32; 16 bits know no other, and most of AMD's chips no tf32
     return Launch(linear_tile, (-(-O // outs), -(-N // rows)), args, constants, warps=4, stages=2 if exact else 4)
