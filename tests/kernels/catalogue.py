@@ -99,6 +99,18 @@ def others(chip: Chip, dtype: torch.dtype, D: int) -> dict[str, list[Launch]]:
     }
 
 
+def few(capability: int) -> dict[str, list[Launch]]:
+    """What differs on the smaller chips of a generation: 99 KiB of shared memory, no wgmma on 12.0, e4m3 in hardware on 8.9."""
+    chip, dtype = Chip.known(capability), torch.bfloat16
+    found = {"prefill, D = 256": attention(chip, dtype, 256, 4096, 2), "tree, D = 256": attention(chip, dtype, 256, 128, 4, tree=True)}
+    if capability == 89:
+        return {"decode, D = 256": attention(chip, dtype, 256, 32, 32), "decode over e4m3": quantized(chip, dtype, 128)["decode over e4m3"]}
+    if capability == 120:
+        found |= {"prefill, D = 192": attention(chip, dtype, 192, 4096, 2), "prefill": attention(chip, dtype, 128, 4096, 2)}
+        found |= {"decode, D = 256": attention(chip, dtype, 256, 32, 32)}
+    return found
+
+
 def launches(capability: int) -> dict[str, Launch]:
     """Name -> launch: all kernels at D = 128, attention at D = 64 and 256 too, decode at D = 8 and in fp32."""
     chip = Chip.known(capability)
@@ -115,6 +127,8 @@ def launches(capability: int) -> dict[str, Launch]:
     found["decode in fp32, D = 256"] = attention(chip, torch.float32, 256, 32, 32)
     found["decode, D = 8"] = attention(chip, dtype, 8, 32, 32)
     found["decode in fp32"] = attention(chip, torch.float32, 128, 32, 32)
+    if capability in (86, 89, 120):
+        found = few(capability)
     return {f"{name} ({launch.kernel.__name__})": launch for name, group in found.items() for launch in group}
 
 

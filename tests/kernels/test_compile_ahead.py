@@ -1,4 +1,4 @@
-"""Every Triton kernel compiles for four generations of chips without one being there, and fits into them."""
+"""Every Triton kernel compiles for four generations of chips without one being there, and fits into them; a few for their smaller chips."""
 
 import json
 import os
@@ -16,6 +16,8 @@ OLDER = not missing() and version("triton").startswith("3.6.")
 SPILLS_ALLOWED = 8 if OLDER else 0
 """Bytes of stack of a thread on capability 8.0 and later. The assembler of Triton 3.6 spills two registers of decode over codes, to
 have three programs of 168 where the next one has two of 194."""
+ON_120 = {"decode, D = 256 (attend)": 16}
+"""The same on 12.0, in Triton 3.7 too: four registers before the loop, to have two programs of 128 and 8 warps."""
 
 MERGES = """
 import hashlib, torch
@@ -43,15 +45,15 @@ def test_a_fixed_merge_is_one_code_whatever_it_merges():
     assert len(lines) == 8 and len(set(lines)) == 2, "one code for each width of a head"
 
 
-@pytest.mark.parametrize("capability", [75, 80, 90, 100])
+@pytest.mark.parametrize("capability", [75, 80, 86, 89, 90, 100, 120])
 def test_compiles_and_fits(capability):
     """No stack on 8.0 and later, shared memory of the chip; products by tensor cores from 8.0 on, by wgmma in prefill on 9.0."""
     lines = without_interpreter(str(Path(__file__).parent / "catalogue.py"), str(capability))
     found = {row["name"]: row for row in map(json.loads, lines)}
-    assert len(found) > 25
-    shared, wrong = Chip.known(capability).shared, []
+    assert len(found) > (1 if capability in (86, 89, 120) else 25)
+    shared, wrong, allowed = Chip.known(capability).shared, [], ON_120 if capability == 120 else {}
     for name, row in found.items():
-        if row["registers"] > 255 or row["shared"] > shared or (capability >= 80 and row["stack"] > SPILLS_ALLOWED):
+        if row["registers"] > 255 or row["shared"] > shared or (capability >= 80 and row["stack"] > allowed.get(name, SPILLS_ALLOWED)):
             wrong.append(row)
         if "(attend" in name and "fp32" not in name and capability >= 80 and row["product"] == "fma":
             wrong.append(row)

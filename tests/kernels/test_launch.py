@@ -32,6 +32,7 @@ def test_chips():
     """No bf16 and no asynchronous copies on 7.5; e4m3 in hardware from 8.9 on."""
     assert not Chip.known(75).bf16 and Chip.known(80).bf16
     assert (Chip.known(75).stages, Chip.known(80).stages, Chip().stages) == (1, 3, 3)
+    assert [c for c in (75, 80, 86, 89, 90, 100, 120) if Chip.known(c).wgmma] == [90, 100]
     assert [Chip.known(c).float8 for c in (75, 80, 89, 90)] == [False, False, True, True]
 
 

@@ -6,7 +6,7 @@ from scenes import DEVICE, make_scene
 
 from kvedu.kernels.launch import Chip, missing, runs_on
 from kvedu.kernels.schedule import merge_bytes, program_bytes, resident, schedule
-from kvedu.kernels.splits import blocks_for, keys_of_splits, shared_bytes, splits_for
+from kvedu.kernels.splits import blocks_for, keys_of_splits, needed, shared_bytes, splits_for
 
 
 @pytest.mark.parametrize("keys", [1, 16, 17, 63, 64, 200])
@@ -35,6 +35,17 @@ def test_the_kernel_leaves_empty_what_the_rule_calls_empty(n):
     found = parts[1].isneginf().cpu()
     wanted = torch.tensor([[k == 0 for k in keys_of_splits(length, n, 16)] for length in lengths])
     assert torch.equal(found, wanted[:, None].expand_as(found))
+
+
+def test_blocks_leave_room_for_the_weights_between_the_products():
+    """Heads of 192 and 256 on a chip with 99 KiB: tiles of 64 x 64 took 104. Chips of 12.0 multiply as those of 8.x do."""
+    for capability in (80, 86, 89, 90, 100, 120):
+        chip = Chip.known(capability)
+        for D in (64, 128, 192, 256):
+            for rows in (4, 4096):
+                rule = blocks_for(chip, rows, 4, D, 2)
+                assert needed(D, 2, rule["block_m"], rule["block_s"], rule["stages"] - 1) <= chip.shared
+            assert capability != 120 or blocks_for(chip, 4096, 4, D, 2) == blocks_for(Chip.known(86), 4096, 4, D, 2)
 
 
 def test_few_programs_are_split_and_many_are_not():

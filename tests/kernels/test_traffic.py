@@ -32,7 +32,7 @@ def test_three_kernels_that_meet_in_memory(new, old, H, K, D):
 
 @pytest.mark.skipif(missing() is not None, reason=f"no Triton: {missing()}")
 def test_tiles_on_chip_are_those_that_the_kernel_asks_shared_memory_for():
-    from kvedu.kernels.paged_attention_triton import shared_bytes
+    from kvedu.kernels.splits import shared_bytes
 
     for block_m, block_s, D in ((16, 64, 64), (128, 64, 128), (64, 32, 256)):
         accumulators = 4 * block_m * (D + 2)

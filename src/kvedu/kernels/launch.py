@@ -47,6 +47,11 @@ class Chip:
         return 1 if 0 < self.capability < 80 else 3
 
     @property
+    def wgmma(self) -> bool:
+        """Whether products take their operands from shared memory: 9.0 and 10.0, and chips without a number; 12.0 is like 8.x again."""
+        return self.capability == 0 or 90 <= self.capability < 120
+
+    @property
     def float8(self) -> bool:
         """Whether one instruction turns e4m3 into fp16 (capability 8.9 and later); else integer code does."""
         return self.capability >= 89

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from kvedu.kernels.launch import LOG2E, Chip, KernelError, Launch, check_layout, check_rows, power_of_two
 from kvedu.kernels.softmax_triton import plan_merge
-from kvedu.kernels.splits import blocks_for, padded, shared_bytes, splits_for
+from kvedu.kernels.splits import blocks_for, needed, padded, splits_for
 from kvedu.kernels.tiles_triton import find_rows, log_sum, online
 
 
@@ -203,7 +203,7 @@ def plan_attention(
     if not N:
         return []
     rule = blocks_for(chip, G * N / B, G, max(D, DV), q_NHD.element_size())
-    most = 128 if family_NW is None else 32 if 0 < chip.capability < 90 or D > 128 else 64  # a tree's bits take registers
+    most = 128 if family_NW is None else 32 if not chip.wgmma or D > 128 else 64  # a tree's bits take registers
     block_m = max(block_m or min(rule["block_m"], most), power_of_two(G))
     block_s, warps, stages = block_s or rule["block_s"], warps or rule["warps"], stages or rule["stages"]
     if one_each and N != B:
@@ -250,7 +250,7 @@ def fits(chip: Chip, D: int, dtype: torch.dtype, G: int = 1) -> bool:
     if D > 256 or dtype not in (torch.float16, torch.bfloat16, torch.float32) or (dtype == torch.bfloat16 and not chip.bf16):
         return False
     rule = blocks_for(chip, 1, G, D, dtype.itemsize)
-    return shared_bytes(D, D, dtype.itemsize, rule["block_m"], rule["block_s"], 1) <= chip.shared
+    return needed(D, dtype.itemsize, rule["block_m"], rule["block_s"], 1) <= chip.shared
 
 
 def check_pages(q_NHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor) -> None:

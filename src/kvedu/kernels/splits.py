@@ -10,16 +10,16 @@ from kvedu.kernels.launch import Chip, power_of_two
 def blocks_for(chip: Chip, rows: float, G: int, D: int, itemsize: int) -> dict[str, int]:
     """Block sizes by rule: rows of a block by how many there are, tiles by what shared memory and registers hold."""
     wide, exact, old = power_of_two(D) > 128, itemsize == 4, chip.capability == 75
-    most = 16 if exact and wide or old else 32 if exact else 128 if chip.capability >= 90 and not wide else 64
+    most = 16 if exact and wide or old else 32 if exact else 128 if chip.capability and chip.wgmma and not wide else 64
     least = 1 if old else 16  # rows of a tensor core's tile; 7.5 has none that Triton uses, and wastes none
     block_m = max(least, power_of_two(G), min(most, power_of_two(math.ceil(rows))))
     block_s = 16 if exact else 32 if old else 64
     if block_m <= 32 and not exact and not old:
         block_s = 128 if power_of_two(D) <= 64 else 64
-    elif D > 64 and 0 < chip.capability < 90:  # without wgmma both operands and the result live in registers
+    elif D > 64 and not chip.wgmma:  # without wgmma both operands and the result live in registers
         block_s = min(block_s, 32)
     stages = chip.stages  # with block tables: a page's number, its rows, the product
-    while stages > 1 and shared_bytes(D, D, itemsize, block_m, block_s, stages - 1) > chip.shared:
+    while stages > 1 and needed(D, itemsize, block_m, block_s, stages - 1) > chip.shared:
         stages -= 1
     return {"block_m": block_m, "block_s": block_s, "warps": 8 if wide and not exact or block_m >= 128 and D > 64 else 4, "stages": stages}
 
@@ -50,6 +50,11 @@ def padded(D: int) -> int:
     (128, 16)
     """
     return max(16, power_of_two(D))
+
+
+def needed(D: int, itemsize: int, block_m: int, block_s: int, stages: int) -> int:
+    """Shared memory that must be there: tiles, and the weights on their way from one product to the other."""
+    return shared_bytes(D, D, itemsize, block_m, block_s, stages) + itemsize * block_m * block_s
 
 
 def shared_bytes(D: int, DV: int, itemsize: int, block_m: int, block_s: int, stages: int) -> int:
