@@ -44,7 +44,11 @@ from peers.attention import peers_of
 
 from kvedu.book.rows import save_row
 from kvedu.caches.formats import Format, float8, integer
-from kvedu.kernels import attention, cascade, draw, filtered_draw, invariant, paged_attention, quantized_attention, rmsnorm, rope_write, swiglu
+from kvedu.kernels import (
+    attention, cascade, draw, filtered_draw, invariant, paged_attention, quantized_attention, quantized_pages,
+    rmsnorm, rope_write, swiglu,
+)  # fmt: skip
+from kvedu.kernels.codes import encode
 from kvedu.kernels.launch import Launch, chip_of, interpreted, missing, runs_on
 from kvedu.kernels.quantized_pages import CodedPages, Exact, quantized_write
 from kvedu.kernels.rope import cos_sin
@@ -163,7 +167,7 @@ class Bench:
             yield lambda n=name, f=format: self.quantized(f"decode over {n}, against {self.dtype}", f, max(1, s.sequences // 4), s.long, s.pages[0])
         yield self.shared
         yield lambda: self.same_bits_attention(s.sequences)
-        yield from (self.write, self.norm, self.swiglu, self.product, self.draw, self.draw_filtered)
+        yield from (self.write, self.write_codes, self.norm, self.swiglu, self.product, self.draw, self.draw_filtered)
 
     def shared(self) -> Case:
         s, C = self.sizes, self.sizes.pages[0]
@@ -202,6 +206,17 @@ class Bench:
         cost = rope_write.cost(s.rows, s.heads, s.kv_heads, s.head_dim, q.element_size())
         by_torch = lambda: rope_write.rope_write(*args, triton=False)  # noqa: E731
         return Case("rotate and write", lambda: rope_write.rope_write(*args, triton=True), cost, "copy", by_torch, by_torch)
+
+    def write_codes(self) -> Case:
+        """Keys of a chunk into pages of int8; beside PyTorch's ``encode`` of the same numbers, which puts them nowhere."""
+        s, C, format = self.sizes, self.sizes.pages[0], integer(8, self.sizes.head_dim)
+        pages = CodedPages(format, -(-s.rows // C), C, s.kv_heads, s.head_dim, self.device)
+        exact = Exact(self.random(s.rows, s.kv_heads, s.head_dim), self.random(1, 0, s.kv_heads, s.head_dim))
+        row, order = torch.tensor([[0, s.rows, 0, 0]], device=self.device), torch.arange(s.rows, device=self.device)
+        units, codes = torch.stack((order, 0 * order, order), dim=1), pages.coded.codes.flatten(0, 1)[: s.rows]
+        cost = quantized_pages.cost(s.rows, s.kv_heads, s.head_dim, format.sized.bits_per_element, exact.fresh.element_size())
+        by_torch = lambda: encode(exact.fresh, format).codes  # noqa: E731
+        return Case("write int8 codes", lambda: quantized_write(pages, exact, row, units, triton=True) or codes, cost, "copy", by_torch, by_torch)
 
     def norm(self) -> Case:
         s = self.sizes

@@ -13,7 +13,8 @@ from kvedu.kernels.cascade import SharedPrefix, cascade_attention
 from kvedu.kernels.cascade import cost as cascade_cost
 from kvedu.kernels.launch import interpreted
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention
-from kvedu.kernels.quantized_pages import quantized_write_reference
+from kvedu.kernels.quantized_pages import Exact, quantized_write, quantized_write_reference
+from kvedu.kernels.quantized_pages import cost as write_cost
 from kvedu.kernels.rope import cos_sin
 from kvedu.kernels.traffic import attention_traffic
 from kvedu.rope_config import RopeConfig
@@ -93,6 +94,21 @@ def test_codes_are_read_as_codes(format):
     floor = quantized.cost(64, 6, 2, 64, bits, bits)
     exact = (2 * 1 * 2 * 64 + 6 * 64) * 2
     assert counted.read == floor.read + exact
+
+
+@pytest.mark.parametrize("fresh", [32, 20])
+@pytest.mark.parametrize(
+    "format", [integer(8, 64), integer(8, 64, symmetric=True), integer(4, 16), float8(), float8("e5m2", 32), integer(4, 16, "tokens"), integer(2, 64)], ids=str
+)
+def test_codes_are_written_once(format, fresh):
+    """Each of 32 tokens is read once, from the step or from its tail; codes, scales and zero points go out once."""
+    made = Made(format, format, F16, counts=(fresh,), starts=(32 - fresh,), residual=32)
+    side, exact = made.sides[0], made.exact[0]
+    units = torch.tensor(made.units(side, 0, 0, 32))
+    with counting() as counted:
+        quantized_write(side, Exact(*exact), made.layout.rows, units, triton=True)
+    floor = write_cost(32, 2, 64, format.sized.bits_per_element)
+    assert (counted.read, counted.written) == (floor.read, floor.written)
 
 
 def test_rows():

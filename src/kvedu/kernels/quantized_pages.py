@@ -18,6 +18,7 @@ from kvedu.kernels import native
 from kvedu.kernels.codes import Coded, Format, decode, empty, encode
 from kvedu.kernels.launch import triton_wanted
 from kvedu.kernels.transfer import put
+from kvedu.units import Cost
 
 KINDS = {"int": 0, "e4m3": 1, "e5m2": 2}
 SCALES = {torch.float16: 1, torch.bfloat16: 2, torch.float32: 4}
@@ -112,7 +113,7 @@ def quantized_write_reference(pages: CodedPages, exact: Exact, rows_B4: Tensor, 
 def quantized_write(
     pages: CodedPages, exact: Exact, rows_B4: Tensor, units_M3: Tensor, *, triton: bool | None = None
 ) -> None:
-    """The same, natively where that can be, by ``quantize_triton`` on a GPU. Cost: each number read once, each code written once."""
+    """The same, natively where that can be, by ``quantize_triton`` on a GPU. Cost: ``cost``."""
     if not len(units_M3):
         return
     fresh_NKD, tails = exact
@@ -129,3 +130,13 @@ def quantized_write(
         fresh_NKD.dtype is torch.float32, pages.words, fresh_NKD.data_ptr(), fresh_NKD.stride(0), tails.data_ptr(),
         rows_B4.data_ptr(), units_M3.data_ptr(), len(units_M3), *fresh_NKD.shape[1:], tails.shape[1], torch.get_num_threads(),
     )  # fmt: skip
+
+
+def cost(tokens: int, kv_heads: int, head_dim: int, bits: float, bytes_per_element: int = 2) -> Cost:
+    """Of ``quantized_write``, for one side (keys or values): each number read once, its code written, and its share of the scales.
+
+    ``bits`` are stored bits per element, scales included (``Quantized.bits_per_element``). 5 FLOPs an element: the ends of a
+    group's range, and the zero point off, over the scale, rounded.
+    """
+    elements = tokens * kv_heads * head_dim
+    return Cost(5 * elements, elements * bytes_per_element, elements * bits / 8)
