@@ -98,7 +98,9 @@ def test_codes_are_read_as_codes(format):
 
 @pytest.mark.parametrize("fresh", [32, 20])
 @pytest.mark.parametrize(
-    "format", [integer(8, 64), integer(8, 64, symmetric=True), integer(4, 16), float8(), float8("e5m2", 32), integer(4, 16, "tokens"), integer(2, 64)], ids=str
+    "format",
+    [integer(8, 64), integer(8, 64, symmetric=True), integer(4, 16), float8(), float8("e5m2", 32), integer(4, 16, "tokens"), integer(2, 64)],
+    ids=str,
 )
 def test_codes_are_written_once(format, fresh):
     """Each of 32 tokens is read once, from the step or from its tail; codes, scales and zero points go out once."""

@@ -199,7 +199,11 @@ def test_a_head_that_is_no_power_of_two(name, by_words):
 
 
 @pytest.mark.parametrize("by_words", [True, False])
-@pytest.mark.parametrize("keys, values, C, start", [(integer(8, 64), integer(8, 64), 4, 6), (integer(4, 16, "tokens"), integer(4, 32), 16, 33)], ids=["whole heads", "KIVI"])  # fmt: skip
+@pytest.mark.parametrize(
+    "keys, values, C, start",
+    [(integer(8, 64), integer(8, 64), 4, 6), (integer(4, 16, "tokens"), integer(4, 32), 16, 33)],
+    ids=["whole heads", "KIVI"],
+)
 def test_offsets_beyond_32_bits(keys, values, C, start, by_words):
     """Pages 2**27 bytes apart, the first of them the 33rd: strides fit 32 bits, offsets do not. Memory that is not touched costs nothing."""
     made = Made(keys, values, F32, K=1, C=C, counts=(1,), starts=(start,)).write(quantized_write_reference)
