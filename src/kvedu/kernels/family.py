@@ -59,5 +59,5 @@ def visible_in_family(path_words: Tensor, new: int) -> Tensor:
     >>> visible_in_family(family([(0, 3, 5)], [[-1, 0, 0]]), 3).int().tolist()
     [[1, 0, 0], [1, 1, 0], [1, 0, 1]]
     """
-    place = torch.arange(new)
+    place = torch.arange(new, device=path_words.device)
     return (path_words[:, place // WORD] >> place % WORD & 1).bool()

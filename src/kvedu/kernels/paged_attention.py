@@ -81,7 +81,7 @@ def paged_attention_reference(
 
 def _visible(layout: PagedLayout, first: int, new: int, old: int, window: int | None) -> Tensor:
     """Boolean ``[T, S]`` of one sequence: by place, or by position and path in a tree."""
-    places = torch.arange(old + new)
+    places = torch.arange(old + new, device=layout.rows.device)
     if layout.family is None or not layout.family[first].any():
         return visible_causal(places[old:], places, window)
     kin_TT = visible_in_family(layout.family[first : first + new], new)

@@ -54,7 +54,7 @@ def quantized_attention_reference(
     """The definition, a sequence at a time: ``[N, H, D]``."""
     outs = []
     for table, (first, new, start, slot) in zip(layout.tables.tolist(), layout.rows.tolist()):
-        places = torch.arange(start + new)
+        places = torch.arange(start + new, device=q_NHD.device)
         border_T = layout.coded(places[start:])
         oldest, coded = int(border_T[0]), int(border_T[-1])  # the first that is seen as it came, the last seen as a code
         both = []
