@@ -109,7 +109,7 @@ def attend(q, k, v, out, lse, tables, rows, family, q_n, q_h, k_p, k_c, k_k, v_p
     every row sees whole are done in a loop of their own, without masks.
     """
     TOKENS: tl.constexpr = BLOCK_M // G
-    head = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(0)
     block = tl.num_programs(1) - 1 - tl.program_id(1)  # the last queries see most: first come, first done
     split = tl.program_id(2)
     b, first, new, old, t0 = find_rows(rows, block, B, TOKENS, ONE_EACH, 3)
@@ -121,7 +121,7 @@ def attend(q, k, v, out, lse, tables, rows, family, q_n, q_h, k_p, k_c, k_k, v_p
     at_row = first + tl.where(valid, t, 0)  # int64
     at_head = head * G + row % G
     d = tl.arange(0, DP)
-    q_tile = tl.load(q + (at_row * q_n + at_head * q_h)[:, None] + d[None, :], mask=valid[:, None] & (d < D)[None, :], other=0.0)
+    q_tile = tl.load(q + (at_row * q_n + at_head.to(tl.int64) * q_h)[:, None] + d[None, :], mask=valid[:, None] & (d < D)[None, :], other=0.0)
 
     if CAUSAL:  # the last key that each row sees, and one past the last that any row sees
         last = old + t
@@ -145,8 +145,8 @@ def attend(q, k, v, out, lse, tables, rows, family, q_n, q_h, k_p, k_c, k_k, v_p
     m = tl.full([BLOCK_M], float("-inf"), tl.float32)
     l = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, DVP], tl.float32)
-    k += head * k_k
-    v += head * v_k
+    k += head.to(tl.int64) * k_k
+    v += head.to(tl.int64) * v_k
     table = tables + b.to(tl.int64) * table_b
     page = tl.load(table).to(tl.int64)
     family_M = family + at_row * family_n
