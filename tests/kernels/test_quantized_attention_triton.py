@@ -260,6 +260,8 @@ def test_what_does_not_fit_is_refused():
     for wrong in (Exact(v.fresh[:1], v.tails), Exact(v.fresh[..., :48], v.tails), Exact(v.fresh, v.tails[:, :1]), Exact(v.fresh, v.tails[:, :, :1])):
         with pytest.raises(KernelError, match="the same of both"):
             attend(made.q_NHD, keys, values, k, wrong, layout)
+    with pytest.raises(KernelError, match="want .2, K, 64."):
+        attend(made.q_NHD, keys, values, Exact(k.fresh[:1], k.tails), Exact(v.fresh[:1], v.tails), layout)
     for wrong in (Exact(v.fresh.to("meta"), v.tails), Exact(v.fresh, v.tails.to("meta"))):
         with pytest.raises(KernelError, match="is on meta, q on .*; move one of them"):
             attend(made.q_NHD, keys, values, k, wrong, layout)

@@ -242,7 +242,7 @@ def check_step(q_NHD: Tensor, keys: CodedPages, values: CodedPages, k: Exact, v:
             f"q {tuple(q_NHD.shape)}, k {tuple(k.fresh.shape)}, tables {tuple(tables_BJ.shape)} and rows {tuple(rows_B4.shape)} in {rows_B4.dtype} "
             "do not fit: want [N, H, D], [N, K, D], [B, J] and [B, 4] in torch.int64"
         )
-    K, D = k.fresh.shape[1], q_NHD.shape[2]
+    (N, _, D), K = q_NHD.shape, k.fresh.shape[1]
     for name, pages in (("keys", keys), ("values", values)):
         if reason := refusal(pages, q_NHD):
             raise KernelError(reason)
@@ -258,10 +258,11 @@ def check_step(q_NHD: Tensor, keys: CodedPages, values: CodedPages, k: Exact, v:
             raise KernelError(f"{name} is on {x.device}, q on {q_NHD.device}; move one of them")
         if x.numel() and x.stride(-1) != 1:
             raise KernelError(f"the last axis of {name} must be dense, its stride is {x.stride(-1)}; call .contiguous()")
-    if k.fresh.shape != v.fresh.shape or k.tails.shape != v.tails.shape or k.fresh.shape[2] != D or k.tails.shape[2:] != (K, D):
+    alike = k.fresh.shape == v.fresh.shape and k.tails.shape == v.tails.shape
+    if not alike or len(k.fresh) < N or k.fresh.shape[2] != D or k.tails.shape[2:] != (K, D):
         raise KernelError(
             f"k {tuple(k.fresh.shape)}, v {tuple(v.fresh.shape)}, tails {tuple(k.tails.shape)} and {tuple(v.tails.shape)} do not fit: "
-            f"want [N, K, {D}] and [slots, W, {K}, {D}], the same of both"
+            f"want [{N}, K, {D}] and [slots, W, {K}, {D}], the same of both"
         )
     check_whole(rows=rows_B4)
     check_rows(q=q_NHD, tables=tables_BJ, rows=rows_B4)
