@@ -52,6 +52,26 @@ def test_replayed_steps_equal_plain_ones(count: int, fused: bool) -> None:
     assert {batch for batch, _ in graphs.recorded} <= {1, 2, 4, 8} and len({width for _, width in graphs.recorded}) > 1
 
 
+def test_tables_that_change_under_a_recording() -> None:
+    """A fork that gets a page of its own, a sequence that leaves and one that takes its place and pages: tables are copied in when they change, and always then."""
+    model = tiny_model(tiny_config(D=16))
+    (plain, seqs), (steady, others) = filled(model, [6, 7, 8]), filled(model, [6, 7, 8])
+    graphs = DecodeGraphs(model, steady, ladder=(4,), record=Again)
+    draw = random.Random(0)
+    with torch.inference_mode():
+        for step in range(16):
+            for cache, held in ((plain, seqs), (steady, others)):
+                if step % 4 == 1:
+                    held.append(cache.fork(held[0]))
+                if step % 4 == 3:
+                    cache.free(held.pop(1))
+            ids = [draw.randint(1, 90) for _ in seqs]
+            with plain.step(dict.fromkeys(seqs, 1)) as view:
+                wanted = model(torch.tensor(ids), view)
+            with steady.step(dict.fromkeys(others, 1)) as view:
+                assert torch.allclose(graphs.logits(ids, view), wanted, atol=1e-4), step
+
+
 def test_what_the_spare_page_holds_reaches_nobody() -> None:
     """C046: what else is in the batch must not show, rows that only fill it up least of all. Not even NaN in their page reaches another row."""
     model = tiny_model(tiny_config(D=16))

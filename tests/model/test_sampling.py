@@ -27,6 +27,13 @@ def test_temperature_zero_in_a_mixed_batch(dtype):
     assert torch.isfinite(distribution(rows[3], Sampling(temperature=1e-4))).all()
 
 
+def test_one_number_of_its_stream_a_draw():
+    """However many are taken from the generator at once, they are those that it gives one by one."""
+    sampler, generator = Sampler(Sampling(seed=5)), torch.Generator().manual_seed(5)
+    one_by_one = [float(torch.rand(1, generator=generator, dtype=torch.float64)) for _ in range(200)]
+    assert [sampler.uniform() for _ in range(200)] == one_by_one
+
+
 @pytest.mark.parametrize("top_k", [0, -1, 1, 10, 11, 50])
 @pytest.mark.parametrize("top_p", [0.0, 1e-4, 0.5, 1.0])
 @pytest.mark.parametrize("tie", [False, True])

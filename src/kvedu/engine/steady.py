@@ -30,6 +30,8 @@ class SteadyView(View):
         self.ids, self.positions, self.slot_mapping = (torch.zeros(batch, **ints) for _ in range(3))
         self.tables = torch.zeros(batch, width, dtype=torch.int32, device=cache.device)
         self.layout = PagedLayout(self.tables, torch.zeros(batch, 3, **ints), one_each=True)
+        self._tables: list[list[int]] = [[]] * batch  # what lies in each row of the tables, here
+        self._padded = torch.zeros(batch, width, dtype=torch.int32, device="cpu")
 
     def attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         k_PCKD, v_PCKD = self.cache.k[layer], self.cache.v[layer]
@@ -38,17 +40,29 @@ class SteadyView(View):
 
     def load(self, ids: Sequence[int] | Tensor, rows: Sequence[Row]) -> None:
         """Copy a step's numbers in; ``ids`` may be on the device already."""
-        idle, spare_slot = self.batch - len(rows), self.spare * self.cache.page_size
+        C, idle = self.cache.page_size, self.batch - len(rows)
         tables = [self.cache.tables.tables[row.seq] for row in rows] + [[self.spare]] * idle
-        slots = [s for row in rows for s in self.cache.tables.slots(row.seq, row.start, row.total)]
+        held = [row.start for row in rows] + [0] * idle
         if isinstance(ids, Tensor):
             self.ids[: len(rows)].copy_(ids)
         else:
             put_into(self.ids, ids)
-        put_into(self.positions, [p for row in rows for p in row.new] + [0] * idle)
-        put_into(self.slot_mapping, slots + [spare_slot] * idle)
-        put_into(self.tables, [[*table, *[0] * (self.width - len(table))] for table in tables])
-        self._place(rows, tables, [row.start for row in rows] + [0] * idle)
+        put_into(self.positions, [row.new[0] for row in rows] + [0] * idle)
+        put_into(self.slot_mapping, [table[old // C] * C + old % C for table, old in zip(tables, held)])
+        self._load_tables(tables)
+        self._place(rows, tables, held)
+
+    def _load_tables(self, tables: list[list[int]]) -> None:
+        """Tables that are not what they were in the step before: a sequence gets a page only now and then."""
+        changed = [i for i, (table, last) in enumerate(zip(tables, self._tables)) if table != last]
+        padded = self._padded.numpy()
+        for i in changed:
+            padded[i] = 0
+            padded[i, : len(tables[i])] = tables[i]
+        if changed:
+            put_into(self.tables, self._padded)
+        for i in changed:
+            self._tables[i] = tables[i].copy()
 
     def _place(self, rows: Sequence[Row], tables: list[list[int]], held: list[int]) -> None:
         """What else a row's place in the batch decides; ``held`` are tokens before its own."""

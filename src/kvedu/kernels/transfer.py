@@ -31,9 +31,9 @@ def move(x: Tensor, device: torch.device) -> Tensor:
     return x if device.type == "cpu" else pinned(x, device).to(device, non_blocking=True)
 
 
-def put_into(target: Tensor, values: Sequence[Any]) -> None:
+def put_into(target: Tensor, values: Sequence[Any] | Tensor) -> None:
     """The same into a tensor that stays where it is, as long as the values or longer: the rest of it is not touched."""
-    source = torch.tensor(values, dtype=target.dtype, device="cpu")
+    source = torch.as_tensor(values, dtype=target.dtype, device="cpu")
     target[: len(source)].copy_(pinned(source, target.device), non_blocking=True)
 
 

@@ -161,6 +161,7 @@ class Sampler:
         self.sampling = sampling
         seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
         self._generator = torch.Generator().manual_seed((seed + copy * 0x9E3779B97F4A7C15) % 2**63)
+        self._drawn: list[float] = []  # the next ones of its stream, last first
 
     def choose(self, logits_V: Tensor, seen: Sequence[int] = ()) -> int:
         """Draw the next token. One uniform number is used per token, whatever the filters leave; none if greedy."""
@@ -173,7 +174,9 @@ class Sampler:
 
     def uniform(self) -> float:
         """The next number of its stream, in [0, 1)."""
-        return float(torch.rand(1, generator=self._generator, dtype=torch.float64, device="cpu"))
+        if not self._drawn:  # a few at once: a call for each takes longer than drawing it
+            self._drawn = torch.rand(64, generator=self._generator, dtype=torch.float64, device="cpu").tolist()[::-1]
+        return self._drawn.pop()
 
     def logprob(self, token_id: int, logits_V: Tensor, seen: Sequence[int] = ()) -> TokenLogprob | None:
         """The report that the settings ask for, or None."""
