@@ -16,11 +16,14 @@ import torch
 
 from kvedu.caches.formats import float8, integer
 from kvedu.kernels.ahead import compile_ahead, described
+from kvedu.kernels.cascade import SharedPrefix
+from kvedu.kernels.cascade_triton import plan_cascade
 from kvedu.kernels.draw_triton import plan_draw
 from kvedu.kernels.filtered_draw_triton import plan_filtered_draw
-from kvedu.kernels.invariant import ATTENTION, LINEAR
+from kvedu.kernels.invariant import LINEAR, attention_blocks
 from kvedu.kernels.invariant_triton import plan_linear
 from kvedu.kernels.launch import Chip, Launch
+from kvedu.kernels.paged_attention import PagedLayout
 from kvedu.kernels.paged_attention_triton import plan_attention
 from kvedu.kernels.quantize_triton import plan_quantize
 from kvedu.kernels.quantized_attention_triton import plan_quantized_attention
@@ -54,8 +57,16 @@ def attention_kinds(chip: Chip, dtype: torch.dtype, D: int) -> dict[str, list[La
         "prefill": attention(chip, dtype, D, 4096, 2),
         "prefill, window": attention(chip, dtype, D, 4096, 2, window=1024),
         "tree": attention(chip, dtype, D, 128, 4, tree=True),
-        "batch-invariant": attention(chip, dtype, D, 128, 4, **ATTENTION | {"stages": chip.stages}),
+        "batch-invariant": attention(chip, dtype, D, 128, 4, **attention_blocks(D, dtype, chip)),
     }
+
+
+def cascade(chip: Chip, dtype: torch.dtype, D: int) -> list[Launch]:
+    """32 sequences behind one prefix of 4,096 tokens, each with 512 places of its own."""
+    q, pages = meta(32, H, D, dtype=dtype), meta(9000, C, K, D, dtype=dtype)
+    prefix = SharedPrefix(meta(1, 256, dtype=torch.int32), meta(1, 3, dtype=torch.int64))
+    layout = PagedLayout(meta(32, 32, dtype=torch.int32), meta(32, 3, dtype=torch.int64), one_each=True)
+    return plan_cascade(q, pages, pages, prefix, layout, torch.empty_like(q), chip=chip)
 
 
 FORMATS = {
@@ -112,7 +123,7 @@ def few(capability: int) -> dict[str, list[Launch]]:
 
 
 def launches(capability: int) -> dict[str, Launch]:
-    """Name -> launch: all kernels at D = 128, attention at D = 64 and 256 too, decode at D = 8 and in fp32."""
+    """Name -> launch: all kernels at D = 128, attention at D = 64 and 256 too, some of it at 8, 80, 96, in fp16 and in fp32."""
     chip = Chip.known(capability)
     dtype = torch.bfloat16 if chip.bf16 else torch.float16
     found = attention_kinds(chip, dtype, 128) | quantized(chip, dtype, 128) | others(chip, dtype, 128)
@@ -125,6 +136,14 @@ def launches(capability: int) -> dict[str, Launch]:
     }
     found |= {f"{name}, D = 256": group for name, group in wide.items()}
     found["decode in fp32, D = 256"] = attention(chip, torch.float32, 256, 32, 32)
+    found["behind a prefix"] = cascade(chip, dtype, 128)[:1]
+    for wide, precision in ((256, dtype), (128, torch.float32), (256, torch.float32)):
+        exact = attention_blocks(wide, precision, chip)
+        found[f"batch-invariant in {precision}, D = {wide}"] = attention(chip, precision, wide, 128, 4, **exact)[:1]
+    if chip.bf16:
+        found |= {f"{name} in fp16": attention_kinds(chip, torch.float16, 128)[name][:1] for name in ("decode", "prefill")}
+    found["decode, D = 80"] = attention(chip, dtype, 80, 32, 32)[:1]
+    found["prefill, D = 96"] = attention(chip, dtype, 96, 4096, 2)[:1]
     found["decode, D = 8"] = attention(chip, dtype, 8, 32, 32)
     found["decode in fp32"] = attention(chip, torch.float32, 128, 32, 32)
     if capability in (86, 89, 120):

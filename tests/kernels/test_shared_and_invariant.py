@@ -6,8 +6,8 @@ from scenes import DEVICE, make_scene
 
 from kvedu.kernels.cascade import SharedPrefix, cascade_attention, cascade_attention_reference
 from kvedu.kernels.draw import draw, draw_reference, uniform
-from kvedu.kernels.invariant import cost, invariant_attention, invariant_linear, invariant_linear_reference
-from kvedu.kernels.launch import KernelError, missing, runs_on
+from kvedu.kernels.invariant import ATTENTION, attention_blocks, cost, invariant_attention, invariant_linear, invariant_linear_reference
+from kvedu.kernels.launch import Chip, KernelError, missing, runs_on
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention_reference
 
 needs_triton = pytest.mark.skipif(not runs_on(torch.device(DEVICE)), reason=f"no Triton: {missing()} (no GPU needed)")
@@ -164,3 +164,13 @@ def test_noise_is_philox():
                 logits[0, i], logits[0, (i + 1) % 40] = 0.0, float(gumbel[0] - gumbel[1]) + off
                 got = draw(logits, torch.ones(1, device=DEVICE), torch.tensor([seed], device=DEVICE), triton=True, block=64)
                 assert got.item() == winner
+
+
+def test_one_shape_of_attention_for_each_precision_head_and_chip():
+    """What registers hold decides, never a step; every split is whole blocks of keys."""
+    for chip in (Chip(), Chip.known(75), Chip.known(90)):
+        for D in (8, 64, 128, 256):
+            for dtype in (torch.float16, torch.float32):
+                fixed = attention_blocks(D, dtype, chip)
+                assert fixed["split_tokens"] % fixed["block_s"] == 0 and fixed["stages"] == chip.stages and not fixed["edges"]
+    assert attention_blocks(128, torch.bfloat16, Chip.known(90)) == ATTENTION

@@ -25,20 +25,20 @@ def plan_cascade(
     if not N or not B:
         return []
     blocks = dict(block_m=block_m, block_s=block_s, warps=warps, stages=stages)
+    G = H // K
+    many = blocks_for(chip, G * N, G, max(D, DV), q_NHD.element_size())
+    few = blocks_for(chip, G * N / B, G, max(D, DV), q_NHD.element_size())
     if splits is None:
-        G = H // K
-        many = blocks_for(chip, G * N, G, max(D, DV), q_NHD.element_size())
-        few = blocks_for(chip, G * N / B, G, max(D, DV), q_NHD.element_size())
         splits = (
             splits_for(chip, K * -(-N * G // many["block_m"]), prefix.table.shape[1] * C, many["block_s"]),
             splits_for(chip, K * B, layout.tables.shape[1] * C, few["block_s"]),
         )
     parts = q_NHD.new_empty((N, H, sum(splits), DV), dtype=torch.float32)
     logs = q_NHD.new_empty((N, H, sum(splits)), dtype=torch.float32)
-    cut = splits[0]
+    cut = splits[0]  # of the prefix; a third buffer would cost registers that chips without wgmma do not have
     shared = plan_attention(
         q_NHD, k_PCKD, v_PCKD, prefix.table, prefix.rows, out_NHD, chip=chip, causal=False, splits=cut,
-        parts=(parts[:, :, :cut], logs[:, :, :cut]), **blocks,
+        parts=(parts[:, :, :cut], logs[:, :, :cut]), **blocks | {"stages": stages or (many["stages"] if chip.wgmma else min(many["stages"], 2))},
     )  # fmt: skip
     own = plan_attention(
         q_NHD, k_PCKD, v_PCKD, layout.tables, layout.rows, out_NHD, chip=chip, splits=splits[1], one_each=layout.one_each,

@@ -12,15 +12,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvedu.kernels.launch import check_rows, triton_wanted
+from kvedu.kernels.launch import Chip, check_rows, chip_of, triton_wanted
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference, unreadable
 from kvedu.kernels.panel_linear import PanelWeight, panel_linear, panels_pay, step
 from kvedu.units import Cost
 
 ATTENTION = {"block_m": 32, "block_s": 64, "split_tokens": 1024, "edges": False, "warps": 4, "stages": 3}
-"""The one shape of attention: 32 query rows, 64 keys, splits of 1,024 keys."""
+"""The one shape of attention over 16 bits: 32 query rows, 64 keys, splits of 1,024 keys. ``attention_blocks`` has those of other heads."""
 LINEAR = {"rows": 64, "outs": 64, "depth": 64}
 """The one tile of a matrix product, and how much of a row is taken at once."""
+
+
+def attention_blocks(D: int, dtype: torch.dtype, chip: Chip) -> dict[str, int]:
+    """The one shape for heads of D in this precision on this chip: what its registers hold, whatever the step.
+
+    >>> attention_blocks(128, torch.float32, Chip.known(90))["block_s"]
+    16
+    """
+    smaller = {"block_m": 16, "block_s": 16} if dtype == torch.float32 else {"block_m": 16, "block_s": 32} if chip.capability == 75 else {}
+    return ATTENTION | {"stages": chip.stages} | (smaller or ({"block_s": 32} if D > 128 else {}))
 
 
 def invariant_attention(
@@ -37,7 +47,8 @@ def invariant_attention(
             which, rows = [row[0] for row in each], torch.tensor([row[1:] for row in each], dtype=torch.int64).view(-1, 3)
             layout = PagedLayout(layout.tables[which], rows)
         return paged_attention_reference(q_NHD, k_PCKD, v_PCKD, layout, window)
-    return paged_attention(q_NHD, k_PCKD, v_PCKD, layout, window, triton=True, **ATTENTION | blocks)
+    fixed = attention_blocks(max(q_NHD.shape[2], v_PCKD.shape[3]), q_NHD.dtype, chip_of(q_NHD))
+    return paged_attention(q_NHD, k_PCKD, v_PCKD, layout, window, triton=True, **fixed | blocks)
 
 
 def invariant_linear_reference(x_NI: Tensor, weight_OI: Tensor) -> Tensor:
