@@ -168,6 +168,13 @@ def test_token_trees(window, edges):
     law_equals_definition(run, scene, window, **SMALL, edges=edges, splits=2)
 
 
+@pytest.mark.parametrize("old", [15, 31])
+def test_a_tree_of_two_roots_at_the_end_of_a_block(old):
+    """The first new token completes a block of keys, and the second root does not see it: no tile with a new token is seen whole."""
+    scene = make_scene([(4, old)], 2, 1, 16, 16, parents=[[-1, -1, 0, 1]], dtype=torch.float32)
+    law_equals_definition(run, scene, None, **SMALL, edges=True)
+
+
 def test_a_tree_of_more_than_one_word():
     tree = [max(-1, i - 3) for i in range(70)]
     law_equals_definition(run, make_scene([(70, 21)], 2, 1, 16, 16, parents=[tree], window=40), 40, block_m=64, block_s=32)
@@ -195,6 +202,23 @@ def test_offsets_beyond_32_bits(axis):
         room.copy_(x.view(room.shape))
         pages.append(room)
     law_equals_definition(run, type(scene)(scene.q, *pages, layout, scene.dense), **SMALL)
+
+
+@pytest.mark.parametrize("edges", [True, False])
+@pytest.mark.parametrize("C", [4, 16], ids=["several pages a tile", "one page a tile"])
+def test_page_numbers_times_their_stride_beyond_32_bits(C, edges):
+    """A page's number and its stride fit 32 bits each, their product does not; pages far apart, little of the memory between touched."""
+    scene = make_scene([(1, 2 * C + 15)], 1, 1, 16, C, spare=0)
+    (count, _, _, D), far = scene.k.shape, 2**17
+    last = 2**31 // far + 8
+    layout = PagedLayout((last - scene.layout.tables).to(torch.int32), scene.layout.rows)
+    pages = []
+    for x in (scene.k, scene.v):
+        room = torch.empty((last + 1) * far, dtype=x.dtype, device=DEVICE).as_strided((last + 1, C, 1, D), (far, D, D, 1))
+        room[last - count + 1 :] = x.flip(0)
+        pages.append(room)
+    dense = run(scene.q, scene.k, scene.v, scene.layout, **SMALL, edges=edges)
+    assert torch.equal(run(scene.q, *pages, layout, **SMALL, edges=edges), dense)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from scenes import DEVICE, make_scene
+from scenes import DEVICE, hollow, make_scene
 
 from kvedu.kernels.cascade import SharedPrefix, cascade_attention, cascade_attention_reference
 from kvedu.kernels.draw import draw, draw_reference, uniform
@@ -106,6 +106,15 @@ def test_products_have_the_same_bits_alone_and_in_company(triton, dtype):
     assert (together.float() - exact).abs().max() <= max(2 * (plain - exact).abs().max().item(), 2e-5)
     for rows in (slice(0, 1), slice(20, 21), slice(3, 9)):
         assert torch.equal(invariant_linear(x[rows], weight, triton=triton, **tile), together[rows])
+
+
+@needs_triton
+def test_a_product_reads_nothing_beyond_its_inputs():
+    """Inputs and weights as slices of wider ones: NaN stands beside each row of both."""
+    x, weight = hollow((5, 70), torch.float32, 2).to(DEVICE), hollow((37, 70), torch.float32, 2).to(DEVICE)
+    x.copy_(torch.randn(5, 70)), weight.copy_(torch.randn(37, 70))
+    got = invariant_linear(x, weight, triton=True, rows=16, outs=16, depth=32)
+    assert (got - invariant_linear_reference(x.float(), weight.float())).abs().max() < 2e-5
 
 
 def test_the_price_is_counted():
