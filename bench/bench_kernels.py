@@ -72,8 +72,8 @@ class Case:
     peer: Callable[[], Any] | None = None
     plan: Callable[..., Sequence[Launch]] | None = None
     """Its launches for given blocks, where there are blocks to choose."""
-    others: Callable[[], dict[str, Callable[[], Any]]] = dict
-    """What other libraries that are installed here have for the same."""
+    others: Callable[[], dict[str, Callable[[], Callable[[], Any]]]] = dict
+    """What makes the calls of other libraries that are installed here, for the same."""
 
 
 @dataclass(frozen=True)
@@ -363,9 +363,9 @@ def measure(case: Case, tops: dict[str, float]) -> dict[str, Any]:
         row["peer_ms"] = None if case.peer is None else milliseconds(case.peer)
         rate = f"{row['rate'] / 1e9:,.0f} GB/s" if case.bound == "copy" else f"{row['rate'] / 1e12:,.0f} TFLOP/s"
         row["others_ms"] = {}
-        for name, call in case.others().items():
+        for name, make in case.others().items():
             try:
-                row["others_ms"][name] = milliseconds(call)
+                row["others_ms"][name] = milliseconds(make())
             except Exception as wrong:  # what another library cannot do here is no fault of the table
                 row["others_ms"][name] = f"{type(wrong).__name__}: {str(wrong)[:80]}"
         line += f"{row['ms']:>9.3f}{rate:>14}{row['of_ceiling']:>12.0%}" + ("" if row["peer_ms"] is None else f"{row['peer_ms'] / row['ms']:>8.2f}x")

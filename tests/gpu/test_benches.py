@@ -12,10 +12,12 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 import bench_kernels  # noqa: E402
 import bench_nano  # noqa: E402
+from peers import attention  # noqa: E402
 from tiny import random_ids, tiny_config  # noqa: E402
 
 from kvedu.errors import KveduError  # noqa: E402
 from kvedu.kernels.launch import missing  # noqa: E402
+from kvedu.units import Cost  # noqa: E402
 
 
 @pytest.fixture
@@ -57,6 +59,20 @@ def test_a_kernel_that_fails_takes_no_other_with_it(monkeypatch, capsys):
     assert bench_kernels.main() == 1
     said = capsys.readouterr()
     assert said.out.count("add and RMSNorm") == 2 and said.out.endswith("1 case failed\n") and "out of shared memory" in said.err
+
+
+def test_a_broken_peer_is_a_word_of_its_row(monkeypatch):
+    """Libraries that are installed and cannot be imported: the kernel's own numbers stay, and so does the other's time."""
+    monkeypatch.setattr(attention, "find_spec", lambda name: "there")
+    monkeypatch.setattr(bench_kernels, "milliseconds", lambda call: call() and 2.0)
+    monkeypatch.setattr(attention, "_flashinfer", lambda *tensors: lambda: True)
+    monkeypatch.setitem(sys.modules, "flash_attn", None)
+    q = SimpleNamespace(device=torch.device("cuda"))
+    peers = partial(attention.peers_of, q, torch.empty(1, 256, 1, 8), None, torch.zeros(1, 1), 1, 3)
+    case = bench_kernels.Case("decode", lambda: torch.ones(1), Cost(1, 1), "copy", lambda: torch.ones(1), others=peers)
+    monkeypatch.setattr(bench_kernels, "error", lambda case: 0.0)
+    others = bench_kernels.measure(case, {"copy": 1.0})["others_ms"]
+    assert "ModuleNotFoundError" in others["flash-attn"] and others["FlashInfer"] == 2.0
 
 
 def test_transformers_is_asked_as_it_wants(monkeypatch):
