@@ -12,10 +12,11 @@ from kvedu.engine.executor import Executor
 from kvedu.engine.metrics import timings
 from kvedu.engine.preempt import Recompute, Swap
 from kvedu.engine.trace import Ended, Preempted, Stepped
+from kvedu.model.generate import generate
 from kvedu.model.sampling import Sampling
 from kvedu.speculative.ngram import NGram
 from scripted import Scripted, pieces_tokenizer
-from lives import judge, live, settings as settings_of
+from lives import judge, live, settings as settings_of, tied
 from test_any_life import ORDERS
 from tiny import random_ids, tiny_config, tiny_model
 
@@ -208,3 +209,14 @@ def test_times_go_forward():
     assert all(a.time <= b.start < b.time for a, b in zip(steps, steps[1:])) and [s.step for s in steps] == list(range(len(steps)))
     times = [event.time for event in engine.trace.events]
     assert times == sorted(times) and engine.trace.of(Preempted)
+
+
+def test_a_draw_on_the_border_of_two_tokens_is_no_fault() -> None:
+    """Seed 4 draws 7e-8 from the border of tokens 23 and 24, less than a batch's rounding; any other token would be a fault."""
+    model, prompt, sampling = tiny_model(tiny_config(L=1, eos_ids=(3, 4))), [60, 57, 82], Sampling(temperature=1.0, seed=4)
+    alone = generate(model, [prompt], n=2, max_new_tokens=6, sampling=sampling)[0][1].token_ids
+    assert alone[4] in (23, 24)
+    other = (*alone[:4], 47 - alone[4], 1)
+    assert tied(model, prompt, sampling, 1, other, alone) and not tied(model, prompt, sampling, 1, alone, alone)
+    assert not tied(model, prompt, sampling, 1, (*alone[:4], 25), alone) and not tied(model, prompt, sampling, 0, other, alone)
+    assert not tied(model, prompt, Sampling(), 0, (*alone[:4], 25), alone)
