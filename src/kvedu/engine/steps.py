@@ -18,6 +18,7 @@ from kvedu.engine.scheduler import Scheduler
 from kvedu.engine.sequence import Sequence
 from kvedu.engine.speculating import Speculating
 from kvedu.engine.trace import Ended, Share, Stepped, Trace
+from kvedu.engine.undone import undone
 from kvedu.errors import RequestError
 from kvedu.model.completion import Delta, Run
 
@@ -70,30 +71,34 @@ class Steps:
             return None
         self.last_plan = plan
         self.speculating.propose(plan, self.scheduler.token_budget)
-        logits_RV = self.executor.run(plan, before and before.picks)
         turns, row = [], 0
-        for work in plan.work:
-            if work.yields:
-                turns += [Turn(member, work, row) for member in self._family(work)]
-                row += 1 + len(work.tree)
+        with undone(self.trace, plan, turns, start), self.executor.run(plan, before and before.picks) as logits_RV:
+            for work in plan.work:
+                if work.yields:
+                    turns += [Turn(member, work, row) for member in self._family(work)]
+                    row += 1 + len(work.tree)
+            picks = Picks(turns, logits_RV, before and before.picks) if turns else None
         for turn in turns:
+            if turn.sequence is not turn.work.sequence:
+                self._fork(turn)
             turn.sequence.launched()
-        return Flight(plan, turns, logits_RV, Picks(turns, logits_RV, before and before.picks) if turns else None, start)
+        return Flight(plan, turns, logits_RV, picks, start)
 
     def _family(self, work: Work) -> list[Sequence]:
-        """The sequence; and, when its prompt is computed for the first time, forks for its other completions."""
-        sequence, cache = work.sequence, self.executor.cache
-        request, family = sequence.run.request, self.families[sequence.id]
-        if sequence.run.sampled or len(family) == request.n:
+        """The sequence; and, when its prompt is computed for the first time, its other completions, which hold nothing yet."""
+        sequence, request = work.sequence, work.sequence.run.request
+        if sequence.run.sampled or len(self.families[sequence.id]) == request.n:
             return [sequence]
-        for copy in range(1, request.n):
-            run = Run.start(request, sequence.id, copy, cache.fork(sequence.run.seq), self.executor.model.tokenizer)
-            run.prompt_logprobs = sequence.run.prompt_logprobs
-            twin = Sequence(run, sequence.arrival, sequence.priority, sequence.salt)
-            self.drafts.attach(twin, sequence.guesses and sequence.guesses.drafting)
-            self.scheduler.join(twin, work.context + work.tokens)
-            family.append(twin)
-        return family
+        runs = [Run.start(request, sequence.id, copy, None, self.executor.model.tokenizer) for copy in range(1, request.n)]
+        return [sequence, *(Sequence(run, sequence.arrival, sequence.priority, sequence.salt) for run in runs)]
+
+    def _fork(self, turn: Turn) -> None:
+        """Another completion of a prompt joins, on the prompt's blocks."""
+        (twin, work, _), first = turn, turn.work.sequence
+        twin.run.seq, twin.run.prompt_logprobs = self.executor.cache.fork(first.run.seq), first.run.prompt_logprobs
+        self.drafts.attach(twin, first.guesses and first.guesses.drafting)
+        self.scheduler.join(twin, work.context + work.tokens)
+        self.families[twin.id].append(twin)
 
     def _land(self, flight: Flight) -> list[Delta]:
         """Take a step's tokens: each gets its own, and those that end, or whose own logits are broken, are finished."""
