@@ -46,7 +46,7 @@ from kvedu.book.rows import save_row
 from kvedu.caches.formats import Format, float8, integer
 from kvedu.kernels import (
     attention, cascade, draw, filtered_draw, invariant, paged_attention, quantized_attention, quantized_pages,
-    rmsnorm, rope_write, swiglu,
+    rmsnorm, rope_write, softmax, swiglu,
 )  # fmt: skip
 from kvedu.kernels.codes import encode
 from kvedu.kernels.launch import Launch, chip_of, interpreted, missing, runs_on
@@ -167,7 +167,7 @@ class Bench:
             yield lambda n=name, f=format: self.quantized(f"decode over {n}, against {self.dtype}", f, max(1, s.sequences // 4), s.long, s.pages[0])
         yield self.shared
         yield lambda: self.same_bits_attention(s.sequences)
-        yield from (self.write, self.write_codes, self.norm, self.swiglu, self.product, self.draw, self.draw_filtered)
+        yield from (self.merge, self.softmax, self.write, self.write_codes, self.norm, self.swiglu, self.product, self.draw, self.draw_filtered)
 
     def shared(self) -> Case:
         s, C = self.sizes, self.sizes.pages[0]
@@ -189,10 +189,30 @@ class Bench:
     def same_bits_attention(self, B: int) -> Case:
         s = self.sizes
         q, k, v, layout = self.step(B, 1, s.cached - 1, s.pages[0])
-        one = attention.cost(1, s.cached - 1, s.heads, s.kv_heads, s.head_dim, q.element_size())
+        places = layout.tables.shape[1] * s.pages[0]
+        cost = invariant.attention_cost(B, s.heads, s.kv_heads, s.head_dim, places, s.cached - 1, q.element_size())
         return Case(
-            "batch-invariant decode, against plain paged", lambda: invariant.invariant_attention(q, k, v, layout, triton=True), B * one, "copy",
+            "batch-invariant decode, against plain paged", lambda: invariant.invariant_attention(q, k, v, layout, triton=True), cost, "copy",
             lambda: paged_attention.paged_attention_reference(q, k, v, layout), lambda: paged_attention.paged_attention(q, k, v, layout, triton=True),
+        )  # fmt: skip
+
+    def merge(self) -> Case:
+        """Parts of decode steps cut in 32, log-sums apart by up to some powers of two."""
+        s, S = self.sizes, 32
+        parts = torch.randn(s.sequences, s.heads, S, s.head_dim, device=self.device)
+        logs = torch.randn(s.sequences, s.heads, S, device=self.device) * 3
+        return Case(
+            "merge of 32 parts", lambda: softmax.merge(parts, logs, self.dtype, triton=True),
+            softmax.merge_cost(s.sequences, s.heads, S, s.head_dim, self.dtype.itemsize), "copy",
+            lambda: softmax.merge_reference(parts, logs), lambda: softmax.merge(parts, logs, self.dtype, triton=False),
+        )  # fmt: skip
+
+    def softmax(self) -> Case:
+        s = self.sizes
+        logits = self.random(s.sequences, s.vocabulary).float()
+        return Case(
+            "softmax of logits", lambda: softmax.softmax(logits, triton=True), softmax.cost(s.sequences, s.vocabulary, 4), "copy",
+            lambda: softmax.softmax_reference(logits), lambda: softmax.softmax(logits, triton=False),
         )  # fmt: skip
 
     def write(self) -> Case:

@@ -4,9 +4,10 @@ import pytest
 import torch
 from scenes import DEVICE, hollow, make_scene
 
+from kvedu.kernels import attention
 from kvedu.kernels.cascade import SharedPrefix, cascade_attention, cascade_attention_reference
 from kvedu.kernels.draw import draw, draw_reference, uniform
-from kvedu.kernels.invariant import ATTENTION, attention_blocks, cost, invariant_attention, invariant_linear, invariant_linear_reference
+from kvedu.kernels.invariant import ATTENTION, attention_blocks, attention_cost, cost, invariant_attention, invariant_linear, invariant_linear_reference
 from kvedu.kernels.launch import Chip, KernelError, missing, runs_on
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention_reference
 
@@ -121,6 +122,13 @@ def test_the_price_is_counted():
     """One row computes a whole tile of 64."""
     assert cost(1, 64, 64).flops == cost(64, 64, 64).flops == cost(65, 64, 64).flops / 2
     assert cost(1, 64, 64).read < cost(64, 64, 64).read
+
+
+def test_the_parts_of_attention_are_counted():
+    """By hand: 2 rows of 4 heads of 64 after 1,999 tokens, tables for 4,096 places: four parts in fp32 are written, two hold anything."""
+    plain, counted = 2 * attention.cost(1, 1999, 4, 2, 64), attention_cost(2, 4, 2, 64, places=4096, cached=1999)
+    assert counted.written == plain.written + 2 * 4 * 4 * 65 * 4
+    assert counted.read == plain.read + 2 * 4 * (2 * 64 + 4) * 4
 
 
 @needs_triton

@@ -4,7 +4,8 @@ Floating-point sums depend on their order, and fast kernels choose the order by 
 splits, which tile, which instruction. Then greedy output can depend on the neighbors. Here the
 order is fixed: one tile shape for every step, keys cut at fixed places from each sequence's first token, every output
 one chain of sums. The price is tiles that few rows do not fill, and splits that fit no batch in
-particular: ``cost`` counts it, the bench measures it. (He et al. 2025, Defeating nondeterminism in LLM inference.)
+particular, whose parts are written and read even where one would do: ``cost`` and ``attention_cost`` count it, the
+bench measures it. (He et al. 2025, Defeating nondeterminism in LLM inference.)
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kvedu.kernels import attention
 from kvedu.kernels.launch import Chip, check_rows, chip_of, triton_wanted
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference, unreadable
 from kvedu.kernels.panel_linear import PanelWeight, panel_linear, panels_pay, step
+from kvedu.kernels.softmax import merge_cost
 from kvedu.units import Cost
 
 ATTENTION = {"block_m": 32, "block_s": 64, "split_tokens": 1024, "edges": False, "warps": 4, "stages": 3}
@@ -84,3 +87,17 @@ def cost(rows: int, n_in: int, n_out: int, bytes_per_element: int = 2) -> Cost:
     tiles = -(-rows // LINEAR["rows"])
     flops = 2.0 * tiles * LINEAR["rows"] * n_in * (-(-n_out // LINEAR["outs"]) * LINEAR["outs"])
     return Cost(flops, (n_in * n_out + rows * n_in) * bytes_per_element, rows * n_out * bytes_per_element)
+
+
+def attention_cost(rows: int, heads: int, kv_heads: int, head_dim: int, places: int, cached: int, bytes_per_element: int = 2) -> Cost:
+    """Of ``invariant_attention`` on a GPU for rows of one token after ``cached`` others: attention, its parts, their merge.
+
+    ``places`` are those of the step's longest table (pages times their size): they decide how many cuts there are,
+    ``ceil(places / 1024)``, and each leaves ``rows * heads * head_dim`` numbers in fp32, written once and read once by the merge where
+    it is not empty; a log-sum too, which is read even so.
+    """
+    plain = rows * attention.cost(1, cached, heads, kv_heads, head_dim, bytes_per_element)
+    cuts, used = (-(-n // ATTENTION["split_tokens"]) for n in (places, cached + 1))
+    merged = merge_cost(rows, heads, used, head_dim, bytes_per_element)
+    read = plain.read + merged.read + 4 * rows * heads * (cuts - used)
+    return Cost(plain.flops + merged.flops, read, plain.written + 4 * rows * heads * cuts * (head_dim + 1))
