@@ -7,7 +7,10 @@ from scenes import DEVICE, hollow, make_scene
 from kvedu.kernels import attention
 from kvedu.kernels.cascade import SharedPrefix, cascade_attention, cascade_attention_reference
 from kvedu.kernels.draw import draw, draw_reference, uniform
-from kvedu.kernels.invariant import ATTENTION, attention_blocks, attention_cost, cost, invariant_attention, invariant_linear, invariant_linear_reference
+from kvedu.kernels.invariant import (  # fmt: skip
+    ATTENTION, attention_blocks, attention_cost, cost,
+    invariant_attention, invariant_linear, invariant_linear_reference,
+)
 from kvedu.kernels.launch import Chip, KernelError, missing, runs_on
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention_reference
 

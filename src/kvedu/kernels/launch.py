@@ -183,7 +183,8 @@ def check_whole(**tensors: Tensor) -> None:
 def check_layout(like: Tensor, tables_BJ: Tensor, rows: Tensor, fields: int) -> None:
     """Raise ``KernelError`` where a step's tables are not ``[B, J]``, its rows not ``[B, fields]``, or a kernel could not index with them."""
     if tables_BJ.dim() != 2 or tuple(rows.shape) != (len(tables_BJ), fields):
-        raise KernelError(f"tables {tuple(tables_BJ.shape)} and rows {tuple(rows.shape)} do not fit: want [B, J] and [B, {fields}], a row for each table")
+        came = f"tables {tuple(tables_BJ.shape)} and rows {tuple(rows.shape)}"
+        raise KernelError(f"{came} do not fit: want [B, J] and [B, {fields}], a row for each table")
     for name, x in (("tables", tables_BJ), ("rows", rows)):
         if x.dtype not in (torch.int32, torch.int64):
             raise KernelError(f"{name} are {x.dtype}; want integers, int32 tables and int64 rows as PagedLayout.of makes them")

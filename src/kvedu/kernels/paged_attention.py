@@ -169,7 +169,8 @@ def unreadable(q_NHD: Tensor, k_PCKD: Tensor, v_PCKD: Tensor, layout: PagedLayou
         if x is not None and (x.dtype is not dtype or not x.is_cpu or not x.is_contiguous()):
             return f"the CPU's kernel wants {name} as {dtype} in one run of memory on the CPU; got {x.dtype}, strides {x.stride()}, on {x.device}"
     if tuple(layout.rows.shape) != (len(layout.tables), 3) or (layout.family is not None and len(layout.family) != len(q_NHD)):
-        return f"tables {tuple(layout.tables.shape)}, rows {tuple(layout.rows.shape)}, {len(q_NHD)} queries: want [B, J], [B, 3], a tree's bits for each"
+        came = f"tables {tuple(layout.tables.shape)}, rows {tuple(layout.rows.shape)}, {len(q_NHD)} queries"
+        return f"{came}: want [B, J], [B, 3], a tree's bits for each query"
     return None
 
 

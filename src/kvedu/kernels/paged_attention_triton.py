@@ -221,7 +221,8 @@ def plan_attention(
         own = parts
     target, lse = (out_NHD, None) if own is None else own
     if lse is not None and ((target.shape, lse.shape) != ((N, H, splits, DV), (N, H, splits)) or target.stride(3) != 1 or lse.stride(2) != 1):
-        raise KernelError(f"parts {tuple(target.shape)} and {tuple(lse.shape)} do not fit: want {(N, H, splits, DV)} and {(N, H, splits)}, last axes dense")
+        came, want = f"{tuple(target.shape)} and {tuple(lse.shape)}", f"{(N, H, splits, DV)} and {(N, H, splits)}"
+        raise KernelError(f"parts {came} do not fit: want {want}, last axes dense")
     constants: dict[str, Any] = dict(
         G=G, D=D, DV=DV, C=0 if J == 1 and not split_tokens else C, BLOCK_M=block_m, BLOCK_S=block_s, DP=padded(D), DVP=padded(DV),
         ONE_EACH=one_each, CAUSAL=causal, WINDOW=bool(window), WORDS=0 if family_NW is None else family_NW.shape[1],
