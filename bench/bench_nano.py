@@ -4,9 +4,10 @@
 
 Weights are random, since speed does not depend on them; EOS is ignored; seed 0 gives 133,966 output tokens. Prints
 tokens a second of the engine, its share of the bound (each step's weights and keys and values over the copy bandwidth
-measured in the same run), then, on every second request, the engine with one thing changed at a time (recordings off, overlap
-off, prefix reuse, int8 and fp8 pages, guesses, tokens drawn and drawn by top-p); SmolLM2 itself on the frozen texts, without and with guesses; beside padded static
-batching of the same model and transformers' continuous batching. On a CPU give fewer and shorter requests: ``--requests 8 --longest 128 --layers 2``; recordings are then made by their double.
+measured in the same run), then, on every second request, the engine with one thing changed at a time (prefix reuse, int8 and
+fp8 pages, guesses); SmolLM2 itself on the frozen texts, without and with guesses; tokens drawn and drawn by top-p, recordings off,
+overlap off; last, beside them, padded static batching of the same model and transformers' continuous batching. On a CPU give fewer and
+shorter requests: ``--requests 8 --longest 128 --layers 2``; recordings are then made by their double.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from kvedu.caches.paged import PagedCache
 from kvedu.caches.prefix_hash import HashReuse
 from kvedu.config import ModelConfig
 from kvedu.engine.graphs import Again, DecodeGraphs
-from kvedu.engine.trace import Stepped, Trace
+from kvedu.engine.trace import Admitted, Stepped, Trace
 from kvedu.errors import KveduError
 from kvedu.model.generate import generate
 from kvedu.model.sampling import Sampling
@@ -96,17 +97,19 @@ def run_engine(
 ) -> dict[str, Any]:  # fmt: skip
     """All requests at once through the engine, after a run with an eighth of the answers that compiles and records what there is.
 
-    ``shared``: all prompts begin with the same page.
+    ``shared``: all prompts begin with the same page. The run before has the prompts from their ends, so that what it leaves in a
+    cache of prefixes is that page alone.
     """
     on_cpu, trace, config = model.device.type == "cpu", Trace(), model.config
     page = 16 if on_cpu else 256
+    before = [prompt[::-1] for prompt in prompts]
     if shared:
-        prompts = [[*range(1, page + 1), *prompt] for prompt in prompts]
+        before, prompts = ([[*range(1, page + 1), *prompt] for prompt in some] for some in (before, prompts))
     if on_cpu:  # nothing is measured there: as many places as all of them take, and what a GPU does by doubles
         places = sum(len(p) + n + 2 * page for p, n in zip(prompts, outputs))
         settings = {"cache_bytes": places * kv_bytes_per_token(config, 4), "graphs": by_double, "overlap": True} | settings
     engine = Engine(model, trace=trace, page_size=page, max_running=256, token_budget=16_384, memory_share=memory, **settings)
-    serve(engine, prompts, [max(1, tokens // 8) for tokens in outputs], sampling)
+    serve(engine, before, [max(1, tokens // 8) for tokens in outputs], sampling)
     trace.events.clear()
     seconds = serve(engine, prompts, outputs, sampling)
     cache = engine.cache
@@ -115,6 +118,7 @@ def run_engine(
     graphs = engine.executor.graphs
     return {"seconds": seconds, "tokens_per_s": sum(outputs) / seconds, "bound_tokens_per_s": sum(outputs) / least, "share_of_bound": least / seconds,
             "steps": sum(isinstance(event, Stepped) for event in trace.events), "recordings": len(graphs.recorded) if graphs else 0,
+            "reused_tokens": sum(event.reused for event in trace.events if isinstance(event, Admitted)),
             "cache_bytes": cache.nbytes}  # fmt: skip
 
 
@@ -125,17 +129,20 @@ def by_double(model: Transformer, cache: PagedCache) -> DecodeGraphs:
 
 WAYS: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "no recordings": {"graphs": False},
-    "no overlap": {"overlap": False},
-    "neither": {"graphs": False, "overlap": False},
     "prefix reuse": {"reuse": HashReuse, "shared": True},
     "int8 pages": {"kv_format": KVFormat.int8(group=128)},
     "fp8 pages": {"kv_format": KVFormat.fp8()},
     "guesses": {"speculate": NGram()},
     "drawn": {"sampling": Sampling(temperature=0.8, seed=0)},
     "drawn by top-p": {"sampling": Sampling(temperature=0.8, top_p=0.95, seed=0)},
+    "no recordings": {"graphs": False},
+    "no overlap": {"overlap": False},
+    "neither": {"graphs": False, "overlap": False},
 }
-"""What is changed, one thing at a time."""
+"""What is changed, one thing at a time; what is wanted most comes first."""
+_WAYS = [f"ways/{way}" for way in WAYS]
+KINDS = ["engine", *_WAYS[:5], "real", "real with guesses", *_WAYS[5:], "static", "transformers"]
+"""In the order in which they are measured, since time may run out: others' engines last."""
 
 
 def run_real(device: torch.device, bandwidth: float, memory: float, pieces: int, length: int = 200, **settings: Any) -> dict[str, Any]:
@@ -188,6 +195,17 @@ def run_transformers(
     return {"seconds": seconds, "tokens_per_s": made / seconds, "tokens": made, "each": each}
 
 
+def chosen(asked: Sequence[str]) -> list[str]:
+    """What was asked for, in the order of ``KINDS``.
+
+    >>> chosen(["static", "engine"])
+    ['engine', 'static']
+    """
+    if unknown := [name for name in asked if name not in (*KINDS, "ways")]:
+        raise KveduError(f"nothing here is called {', '.join(unknown)}; there are {', '.join(KINDS)}, and ways for all ways")
+    return [kind for kind in KINDS if kind in asked or (kind.startswith("ways/") and "ways" in asked)]
+
+
 def summary(values: dict[str, Any]) -> str:
     """One line: tokens a second, and the share of the bound where there is one."""
     said = []
@@ -209,7 +227,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--longest", type=int, default=1024)
     parser.add_argument("--layers", type=int, help="fewer layers than the model has, for a dry run")
     parser.add_argument("--memory", type=float, default=0.8, help="share of the free memory for the cache, on a GPU")
-    parser.add_argument("--only", default="engine,static,transformers,real,real with guesses,ways")
+    parser.add_argument("--only", default=",".join(KINDS), help="some of these, with commas between; `ways` are all ways")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="nothing is begun after so many")
     options, begun = parser.parse_args(argv), time.perf_counter()
     device = torch.device(options.device)
@@ -235,12 +253,13 @@ def main(argv: list[str]) -> int:
     }
     for way, settings in WAYS.items():
         kinds[f"ways/{way}"] = lambda s=settings: run_engine(model, prompts[::2], outputs[::2], bandwidth, options.memory, **s)
-    asked = options.only.split(",")
-    for name in [name for one in asked for name in ([kind for kind in kinds if kind.startswith("ways/")] if one == "ways" else [one])]:
+    for name in chosen(options.only.split(",")):
         if time.perf_counter() - begun > options.seconds:
             print(f"{name}: not begun, {options.seconds:.0f} s are over", flush=True)
             continue
-        gc.collect()  # the cache and the recordings of the engine before
+        gc.collect()  # the cache and the recordings of the engine before, or another library's
+        if device.type != "cpu":
+            torch.accelerator.empty_cache()
         try:
             with torch.inference_mode():
                 values[name] = {key: round(value, 4) if isinstance(value, float) else value for key, value in kinds[name]().items()}

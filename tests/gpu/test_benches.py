@@ -13,9 +13,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 import bench_kernels  # noqa: E402
 import bench_nano  # noqa: E402
 from peers import attention  # noqa: E402
-from tiny import random_ids, tiny_config  # noqa: E402
+from tiny import random_ids, tiny_config, tiny_model  # noqa: E402
 
 from kvedu.errors import KveduError  # noqa: E402
+from kvedu.kernels import native  # noqa: E402
 from kvedu.kernels.launch import missing  # noqa: E402
 from kvedu.units import Cost  # noqa: E402
 
@@ -44,6 +45,31 @@ def test_what_was_measured_is_kept_at_once(rows, monkeypatch, capsys):
     assert seen[0]["engine"] == {"tokens_per_s": 3.0} and "no room" in rows("nano")["static"]["failed"]
     assert bench_nano.main([*tiny, "--seconds", "0"]) == 0
     assert "static: not begun" in capsys.readouterr().out
+
+
+def test_what_is_wanted_most_is_measured_first(monkeypatch, capsys):
+    """With all asked for, time may run out before others' engines are reached, and not before the engine, its caches and its guesses."""
+    for name in ("engine", "real", "static", "transformers"):
+        monkeypatch.setattr(bench_nano, f"run_{name}", lambda *args, **settings: {"tokens_per_s": 3.0})
+    monkeypatch.setattr(bench_nano, "random_model", lambda *args: None)
+    assert bench_nano.main(["--device", "cpu", "--requests", "2", "--longest", "4"]) == 0
+    seen = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[:-1]]
+    assert seen[0] == "engine" and seen[-2:] == ["static", "transformers"]
+    assert set(bench_nano.WAYS) == {name.removeprefix("ways/") for name in seen if name.startswith("ways/")}
+    most = ["ways/prefix reuse", "ways/int8 pages", "ways/fp8 pages", "ways/guesses", "real with guesses"]
+    assert max(map(seen.index, most)) < min(seen.index(f"ways/{way}") for way in ("drawn", "no recordings", "no overlap", "neither"))
+    with pytest.raises(KveduError, match="nothing here is called engines"):
+        bench_nano.chosen(["engines"])
+
+
+@pytest.mark.skipif(isinstance(native.library(), native.Unavailable), reason="no paged kernel on this CPU (no GPU needed)")
+def test_prefix_reuse_measures_the_shared_page_alone():
+    """What compiles before must not leave whole prompts for the measured run: each request finds the page that all begin with."""
+    model = tiny_model(tiny_config(D=16, V=101, max_positions=256))
+    prompts = [random_ids(70, seed=i) for i in range(3)]
+    found = bench_nano.run_engine(model, prompts, [3] * 3, 1e9, 0.8, **bench_nano.WAYS["prefix reuse"])
+    assert found["reused_tokens"] == 3 * 16
+    assert bench_nano.run_engine(model, prompts, [3] * 3, 1e9, 0.8)["reused_tokens"] == 0
 
 
 @pytest.mark.skipif(bool(missing()), reason=f"no Triton: {missing()} (no GPU needed)")
