@@ -43,8 +43,8 @@ class Executor:
         flight, where this one continues it. All tokens of the step go through the model together; the head sees only the rows that matter.
         Prompts that are to be scored are, row by row as they are computed.
         """
-        batch = batch_of(plan)
-        with torch.inference_mode(), self.cache.step(batch.counts, batch.parents or None) as view:
+        batch, here = batch_of(plan), torch.accelerator.device_index(self.model.device.index)  # a thread of a server has another
+        with torch.inference_mode(), here, self.cache.step(batch.counts, batch.parents or None) as view:
             yield self._logits(plan, batch, view, self._ids(batch, before))
 
     def _logits(self, plan: Plan, batch: Batch, view: View, ids_N: Tensor) -> Tensor:

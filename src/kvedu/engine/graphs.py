@@ -25,6 +25,7 @@ from kvedu.errors import CacheError
 from kvedu.kernels.paged_attention import takes
 from kvedu.kernels.quantized_attention import takes as codes_taken
 from kvedu.kernels.quantized_pages import Exact
+from kvedu.kernels.transfer import put
 from kvedu.model.transformer import Transformer
 
 LADDER = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -52,27 +53,29 @@ class Again:
         self.work()
 
 
-def cuda_graph(work: Callable[[], None], pool: Any = None) -> Recording:
+def cuda_graph(work: Callable[[], None], pool: Any = None, stream: Any = None, device: torch.device | None = None) -> Recording:
     """A CUDA graph of the work, which runs a few times first, so that nothing is compiled or allocated while it is recorded.
 
-    Recordings of one ``pool`` share the memory of what they compute on the way: never two of them run at once.
+    Recordings of one ``pool`` and one ``stream`` share the memory of what they compute on the way: never two of them run at once.
+    ``device`` None is the current one. What other threads do meanwhile disturbs nothing.
     """
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            work()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
-        work()
+    with torch.cuda.device(device):
+        side, graph = stream or torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                work()
+            with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
+                work()
+        torch.cuda.current_stream().wait_stream(side)
     return graph
 
 
 class DecodeGraphs:
     """The recordings of one model over one paged cache, made when they are first wanted.
 
-    The cache must have a spare page (``spare=True``). ``record`` None takes CUDA graphs on CUDA. ``fused`` as for
+    The cache must have a spare page (``spare=True``). Rungs of the ladder whose rows no kernel takes are left out; where memory does not
+    suffice for a recording, its steps are run as they are. ``record`` None takes CUDA graphs on CUDA. ``fused`` as for
     ``Transformer.tapped``: fewer launches of the same step; None: on a GPU.
     Raises ``CacheError`` for a cache without a spare page, or of a kind that has none.
     """
@@ -90,60 +93,89 @@ class DecodeGraphs:
             raise CacheError(f"recorded steps need a cache of pages with a spare one; got {type(cache).__name__}; make it with spare=True")
         if isinstance(cache, PagedQuantizedCache) and cache.window_kept and cache.window_kept == cache.format.tail:
             raise CacheError("a step runs several times before it is recorded, so a tail must keep a token more than is seen; give undo=1 or more")
-        self.model, self.cache, self.ladder = model, cache, tuple(sorted(ladder))
-        self.record: Record = partial(cuda_graph, pool=torch.cuda.graph_pool_handle()) if record is None else record
-        self._kernel = not isinstance(cache, PagedQuantizedCache) or _reads_codes(model, cache)
-        self.fused = fused
-        self._made: dict[tuple[int, int], tuple[SteadyView, Recording, Tensor]] = {}
+        self.model, self.cache, self.fused = model, cache, fused
+        self.ladder = tuple(rung for rung in sorted(ladder) if _reads(model, cache, rung))
+        if not isinstance(cache, PagedQuantizedCache) and not _reads(model, cache, 1):
+            self.ladder = tuple(sorted(ladder))  # no kernel here: pages are read by gathering, for tests and for reading
+        self.record: Record = _on_cuda(model.device) if record is None else record
+        self._logits_BV: Tensor | None = None
+        self._made: dict[tuple[int, int], tuple[SteadyView, Recording] | None] = {}
 
     @property
     def recorded(self) -> tuple[tuple[int, int], ...]:
         """Sequences and width of the tables of each recording."""
-        return tuple(self._made)
+        return tuple(pair for pair, made in self._made.items() if made is not None)
 
     def takes(self, view: PagedView | QuantizedPagedView) -> bool:
         """Whether a step can be replayed: one token of each sequence, no tree, no gap, not more than the ladder has. And a kernel must
         read the pages as they are: codes that are decoded first are decoded by the host's leave."""
-        steady = self._kernel and all(row.count == 1 and row.parents is None and row.gapless for row in view.rows)
-        return steady and 0 < len(view.rows) <= self.ladder[-1] and self.cache.config.rope.switch_length is None
+        steady = all(row.count == 1 and row.parents is None and row.gapless for row in view.rows)
+        return steady and 0 < len(view.rows) <= max(self.ladder, default=0) and self.cache.config.rope.switch_length is None
 
     def logits(self, ids: Sequence[int] | Tensor, view: PagedView | QuantizedPagedView) -> Tensor:
-        """Logits ``[B, V]`` of a step that ``takes`` accepts; they stand there until the next replay of this size.
+        """Logits ``[B, V]`` of a step that ``takes`` accepts; they stand there until the next replay.
 
         ``ids`` may be a tensor on the device, of which the host knows nothing.
         """
         batch = next(rung for rung in self.ladder if rung >= len(ids))
         width = _at_least(max(len(self.cache.tables.tables[row.seq]) for row in view.rows))
-        made = (batch, width) in self._made
-        steady, recording, logits_BV = self._made[batch, width] if made else self._make(batch, width, ids, view)
-        steady.load(ids, view.rows)
-        recording.replay()
+        with torch.accelerator.device_index(self.model.device.index):
+            if (batch, width) not in self._made:
+                self._made[batch, width] = self._make(batch, width, ids, view)
+            if self._made[batch, width] is None:
+                return self._plain(ids, view)
+            steady, recording = self._made[batch, width]
+            steady.load(ids, view.rows)
+            recording.replay()
         view.appended.update(range(self.cache.n_layers))
-        return logits_BV[: len(ids)]
+        return self._logits_BV[: len(ids)]
 
-    def _make(self, batch: int, width: int, ids: Sequence[int] | Tensor, view: PagedView) -> tuple[SteadyView, Recording, Tensor]:
-        steady = _STEADY[type(self.cache)](self.cache, batch, width)
-        steady.load(ids, view.rows)
-        logits_BV = torch.empty(batch, self.model.config.V, dtype=self.model.dtype, device=self.model.device)
+    def _plain(self, ids: Sequence[int] | Tensor, view: PagedView) -> Tensor:
+        """The same without a recording."""
+        return self.model.logits(self.model.hidden(ids if isinstance(ids, Tensor) else put(ids, self.model.device), view))
 
-        def work() -> None:
-            steady.begin()
-            logits_BV.copy_(self.model.logits(self.model.hidden(steady.ids, steady, fused=self.fused)))
-            steady.end()
+    def _make(self, batch: int, width: int, ids: Sequence[int] | Tensor, view: PagedView) -> tuple[SteadyView, Recording] | None:
+        """A recording of this size; None where memory does not suffice. All of them put their logits into the same place."""
+        try:
+            if self._logits_BV is None:
+                where = {"dtype": self.model.dtype, "device": self.model.device}
+                self._logits_BV = torch.empty(self.ladder[-1], self.model.config.V, **where)
+            steady = _STEADY[type(self.cache)](self.cache, batch, width)
+            steady.load(ids, view.rows)
 
-        work()
-        self._made[batch, width] = steady, self.record(work), logits_BV
-        return self._made[batch, width]
+            def work() -> None:
+                steady.begin()
+                self._logits_BV[:batch].copy_(self.model.logits(self.model.hidden(steady.ids, steady, fused=self.fused)))
+                steady.end()
+
+            work()
+            return steady, self.record(work)
+        except RuntimeError as error:
+            if not _memory_is_out(error):
+                raise
+            return None
 
 
-def _reads_codes(model: Transformer, cache: PagedQuantizedCache) -> bool:
-    """Whether a kernel attends over the cache's codes where they lie."""
+def _on_cuda(device: torch.device) -> Record:
+    """CUDA graphs of one model: one pool, one stream, the model's device whatever the thread's is."""
+    return partial(cuda_graph, pool=torch.cuda.graph_pool_handle(), stream=torch.cuda.Stream(device), device=device)
+
+
+def _memory_is_out(error: BaseException | None) -> bool:
+    """Whether an error says so, or the one before it: a recording that is broken off raises one of its own."""
+    out = isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
+    return error is not None and (out or _memory_is_out(error.__context__))
+
+
+def _reads(model: Transformer, cache: PagedCache, rows: int) -> bool:
+    """Whether a kernel attends over the cache's pages where they lie, in a step of so many rows."""
+    config, where = model.config, {"dtype": cache.dtype, "device": cache.device}
+    q_NHD = torch.empty(rows, config.H, config.D, **where)
+    if not isinstance(cache, PagedQuantizedCache):
+        return bool(cache.k) and takes(q_NHD, cache.k[0])
     if not cache.fused or not cache.pages:
         return False
-    where = {"dtype": cache.dtype, "device": cache.device}
-    config = model.config
-    q_NHD = torch.empty(1, config.H, config.D, **where)
-    exact = [Exact(torch.empty(1, config.K, config.D, **where), tails) for tails in cache.tails[0]]
+    exact = [Exact(torch.empty(rows, config.K, config.D, **where), tails) for tails in cache.tails[0]]
     return codes_taken(q_NHD, *exact, *cache.pages[0])
 
 

@@ -15,7 +15,7 @@ AT_ONCE = 256
 
 
 def score(model: Transformer, sequence: Sequence, hidden_TM: Tensor) -> None:
-    """Add those of its next T tokens, for which the host waits once for every ``AT_ONCE``. What was added stays right if a later one fails."""
+    """Add those of its next T tokens; the host waits once for every ``AT_ONCE``. What was added stays right if a later one fails."""
     request = sequence.run.request
     for part_TM in hidden_TM.split(AT_ONCE) if len(hidden_TM) else ():
         first = len(sequence.scores)
