@@ -326,7 +326,7 @@ text_ids = tokenizer.encode(texts.read("story"))
 # %% tags=["measure"]
 for length in (36, 250):
     right, chunked = (
-        greedy_cached(model, text_ids[:length], 12, kind(config))
+        greedy_cached(model, text_ids[:length], 12, kind(config, device=model.device))
         for kind in (ConcatCache, ChunkedCache)
     )
     verdict = "equal" if right == chunked else "NOT EQUAL"
@@ -350,9 +350,9 @@ tiny = ModelConfig(
 
 def append_token(cache, seq, k_LNKD, v_LNKD):
     """Append new tokens to all layers; return the keys and values [S, K, D] that each then sees."""
-    seen = []
+    seen, pairs = [], zip(k_LNKD.to(cache.device), v_LNKD.to(cache.device))
     with cache.step({seq: k_LNKD.shape[1]}) as view:
-        for layer, (k_NKD, v_NKD) in enumerate(zip(k_LNKD, v_LNKD)):
+        for layer, (k_NKD, v_NKD) in enumerate(pairs):
             view.append(layer, k_NKD, v_NKD)
             k_SKD, v_SKD, _ = view.gather(layer, seq)
             seen += [k_SKD.clone(), v_SKD.clone()]
@@ -438,7 +438,8 @@ kvedu.check("lab01.mended_cache", MendedCache)
 wrong = first_wrong_length(lambda: MendedCache(tiny), 800)
 print("first wrong length up to 800:", "none" if wrong is None else wrong)
 right, mended = (
-    greedy_cached(model, text_ids[:250], 12, kind(config)) for kind in (ConcatCache, MendedCache)
+    greedy_cached(model, text_ids[:250], 12, kind(config, device=model.device))
+    for kind in (ConcatCache, MendedCache)
 )
 print(f"after 250 tokens of a story, 12 more: {'equal' if right == mended else 'NOT EQUAL'}")
 

@@ -41,7 +41,7 @@ from kvedu.viz.explore import explore
 # %%
 model = kvedu.load("smollm2-135m", dtype=torch.float32, device="cpu")
 sentence = "The cache remembers what the model has read, key by key and value by value."
-cache = ConcatCache(model.config, dtype=torch.float32)
+cache = ConcatCache(model.config, dtype=torch.float32, device=model.device)
 done = kvedu.generate(model, sentence, max_new_tokens=1, cache=cache, keep=True)
 
 config = model.config

@@ -176,11 +176,11 @@ kvedu.check("lab04.block_allocator", BlockAllocator)
 class PagedOnMine(Cache):
     """Keys and values in one row of places per layer, laid out by an allocator."""
 
-    def __init__(self, config, allocator, n_blocks):
-        super().__init__(config)
+    def __init__(self, config, allocator, n_blocks, **kwargs):
+        super().__init__(config, **kwargs)
         self.mine = allocator
-        n_places = n_blocks * allocator.C
-        self.places = torch.full((config.L, 2, n_places, config.K, config.D), torch.nan)
+        shape = (config.L, 2, n_blocks * allocator.C, config.K, config.D)
+        self.places = torch.full(shape, torch.nan, device=self.device)
 
     def _allocate(self, seq, source):
         self.mine.open(seq)
@@ -200,7 +200,10 @@ class PagedOnMine(Cache):
     def _drop(self, seq):
         self.mine.close(seq)
 
-    _shrink = _compact = nbytes = None
+    def _shrink(self, seq, length):
+        """A step that fails keeps the blocks that it was given."""
+
+    _compact = nbytes = None
 
 
 model = kvedu.load("smollm2-135m", dtype=torch.float32, device="cpu")
@@ -209,7 +212,7 @@ questions = ("Why is the sky blue?", "What causes tides?")
 prompts = [tokenizer.chat([{"role": "user", "content": question}]) for question in questions]
 mine = BlockAllocator(n_blocks=30, C=4)
 mine.open("a try"), mine.grow("a try", 5), mine.close("a try")
-cache = PagedOnMine(model.config, mine, 30)
+cache = PagedOnMine(model.config, mine, 30, device=model.device)
 seqs, new, made = [cache.add() for _ in prompts], list(prompts), [[], []]
 for _ in range(10):
     with cache.step({seq: len(ids) for seq, ids in zip(seqs, new)}) as view:
@@ -217,7 +220,7 @@ for _ in range(10):
     new = [[int(best)] for best in best_B]
     made = [old + ids for old, ids in zip(made, new)]
 for seq, prompt, ids in zip(seqs, prompts, made):
-    alone = greedy_cached(model, prompt, 10, ConcatCache(model.config))
+    alone = greedy_cached(model, prompt, 10, ConcatCache(model.config, device=model.device))
     print(f"{'equal' if ids == alone else 'NOT EQUAL'}: {tokenizer.decode(ids)!r}")
     used, length = len(cache.mine.tables[seq]), cache.length(seq)
     print(f"    {length} tokens in {used} blocks of 4; places empty: {used * 4 - length}")

@@ -227,7 +227,7 @@ class MyLookup(Proposer):
 
 
 prompt = tokenizer.encode(held_out.group("edit").prompts[0])
-plain = greedy_cached(model, prompt, 40, ConcatCache(model.config))
+plain = greedy_cached(model, prompt, 40, ConcatCache(model.config, device=model.device))
 guessed = speculate(model, prompt, MyLookup(), max_new_tokens=40, ignore_eos=True)
 print(textwrap.fill("… " + tokenizer.decode(plain).strip() + " …", 84))
 print("equal:", list(guessed.completion.token_ids) == plain)
@@ -311,7 +311,7 @@ print("attention under your mask differs from the paths by less than 1e-6:", max
 
 text = tokenizer.encode("The capital of")
 tokens = tokenizer.encode(" France Italy is has is Paris")
-cache = ConcatCache(model.config)
+cache = ConcatCache(model.config, device=model.device)
 seq = cache.add()
 with cache.step({seq: len(text)}) as view:
     model(torch.tensor(text), view, view.last_rows)
@@ -319,7 +319,7 @@ with cache.step({seq: T}, {seq: parents}) as view:
     right_place = view.positions.tolist() == tree_positions(parents, len(text))
     tree_logits = model(torch.tensor(tokens), view)
 for node, path in enumerate(paths):
-    plain_cache = ConcatCache(model.config)
+    plain_cache = ConcatCache(model.config, device=model.device)
     plain_seq = plain_cache.add()
     ids = text + [tokens[i] for i in path]
     with plain_cache.step({plain_seq: len(ids)}) as view:
@@ -365,7 +365,8 @@ class Machine:
     """A model with a cache; `held` lists the tokens in the cache."""
 
     def __init__(self, model):
-        self.model, self.cache, self.held = model, ConcatCache(model.config), []
+        self.model, self.held = model, []
+        self.cache = ConcatCache(model.config, device=model.device)
         self.seq = self.cache.add()
 
     @property
@@ -387,7 +388,8 @@ class Machine:
 def decode(draft, prompt, n, k):
     """Greedy decoding with a draft: n tokens, kept guesses by round, and for `first_stale`
     the text and the draft's cache at each round's start."""
-    cache, ids, kept, rounds = ConcatCache(model.config), list(prompt), [], []
+    cache = ConcatCache(model.config, device=model.device)
+    ids, kept, rounds = list(prompt), [], []
     seq = cache.add()
     while len(ids) < len(prompt) + n:
         rounds.append((list(ids), list(draft.machine.held)))
@@ -411,7 +413,7 @@ def decode(draft, prompt, n, k):
 
 # %% tags=["measure"]
 story = tokenizer.encode(texts.read("story"))[:40]
-plain = greedy_cached(model, story, 40, ConcatCache(model.config))
+plain = greedy_cached(model, story, 40, ConcatCache(model.config, device=model.device))
 said, kept, rounds = decode(Draft(Machine(model)), story, 40, k=4)
 print("text equal to plain decoding:", said == plain)
 print("guesses kept in each round:", *kept)

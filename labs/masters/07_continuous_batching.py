@@ -189,7 +189,7 @@ kvedu.check("lab07.plan_step", plan_step)
 # %% tags=["measure"]
 def serve(prompts, wanted, slots, budget):
     """Greedy answers, and the plan of each step."""
-    cache, seqs, plans = ConcatCache(config), {}, []
+    cache, seqs, plans = ConcatCache(config, device=model.device), {}, []
     line, texts = deque(range(len(prompts))), [list(ids) for ids in prompts]
     computed = [0] * len(prompts)
     while line or seqs:
@@ -212,7 +212,10 @@ def serve(prompts, wanted, slots, budget):
 
 
 answers, plans = serve(prompts, WANTED, slots=3, budget=6)
-alone = [greedy_cached(model, ids, n, ConcatCache(config)) for ids, n in zip(prompts, WANTED)]
+alone = [
+    greedy_cached(model, ids, n, ConcatCache(config, device=model.device))
+    for ids, n in zip(prompts, WANTED)
+]
 equal = sum(a == b for a, b in zip(answers, alone))
 print(f"{equal} of {len(alone)} answers equal to what each gets alone")
 print(f"{len(plans)} steps, at most {max(sum(plan.values()) for plan in plans)} tokens in one")

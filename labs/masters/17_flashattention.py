@@ -187,7 +187,8 @@ kvedu.check("lab17.merge", merge)
 def flash_spec(q_THD: Tensor, k_SKD: Tensor, v_SKD: Tensor) -> Tensor:
     """fp32 [T, H, D], [S, K, D], [S, K, D] -> fp32 [T, H, D]: the last T of S tokens attend."""
     (T, H, D), (S, K, _) = q_THD.shape, k_SKD.shape
-    hidden_TS = torch.arange(S) > torch.arange(S - T, S)[:, None]
+    places = torch.arange(S, device=q_THD.device)
+    hidden_TS = places > places[S - T :, None]
     out_THD = torch.empty_like(q_THD)
     for h in range(H):
         k_SD, v_SD = k_SKD[:, h // (H // K)], v_SKD[:, h // (H // K)]
