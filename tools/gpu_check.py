@@ -111,10 +111,12 @@ class There(TorchFunctionMode):
     # Tensors that the lab itself makes lie where its model does; a grader's, and the library's, where they say.
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if function not in _device_constructors() or "device" in kwargs or not self.asked():
+        if function not in {*_device_constructors(), torch.multinomial} or "device" in kwargs or not self.asked():
             return function(*args, **kwargs)
-        if "generator" in kwargs:
-            return function(*args, **kwargs).to(DEVICE)
+        if kwargs.get("generator") is not None:  # it is the CPU's, as what it draws from must be
+            return function(*(x.cpu() if isinstance(x, torch.Tensor) else x for x in args), **kwargs).to(DEVICE)
+        if function is torch.multinomial:
+            return function(*args, **kwargs)
         return function(*args, **kwargs, device=DEVICE)
 
     @staticmethod
@@ -150,12 +152,16 @@ def parts(dry: bool, device: str) -> list[Part]:
     made.append(Part("kernels", kernels, 120, interpreter))
     tiny = ["--requests", "2", "--longest", "6", "--layers", "1", "--only", "engine,ways,static"]
     made.append(Part("engine", [python, "bench/bench_nano.py", "--device", device, *(tiny if dry else ["--save", "--seconds", "200"])], 260))
-    labs = [lab for lab in sorted((ROOT / "labs" / "masters").glob("[0-9]*.py")) if re.match(r"0[1-8]|1[6-9]|20", lab.name)]
-    for lab in labs[1:2] if dry else labs:
+    for lab in labs()[1:2] if dry else labs():
         made.append(Part(f"lab {lab.name[:2]}", [python, "-c", LAB, str(lab), device], 60, group="labs"))
     for part in made:
         part.seconds *= 20 if dry else 1  # a busy machine without a GPU; nothing is measured there
     return made
+
+
+def labs() -> list[Path]:
+    """Masters of the labs that run a model or kernels."""
+    return [lab for lab in sorted((ROOT / "labs" / "masters").glob("[0-9]*.py")) if re.match(r"0[1-8]|1[6-9]|20", lab.name)]
 
 
 def tests_on_a_gpu() -> list[str]:
