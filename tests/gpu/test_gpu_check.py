@@ -43,6 +43,21 @@ def test_one_that_hangs_or_fails_does_not_take_the_others_with_it() -> None:
     assert "no such kernel" in table(parts) and report(parts, True)["gpu"] == {}
 
 
+def test_the_sanitizer_is_small_comes_last_and_may_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It watches few tests over memory that PyTorch does not share out; too slow a one fails nothing, one that finds something does."""
+    monkeypatch.setattr(gpu_check.shutil, "which", lambda name: str(tmp_path / "slow"))
+    part = gpu_check.parts(False, "cuda")[-1]
+    assert part.name == "sanitizer" and part.seconds > 60 and part.environment == {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    listed = subprocess.run([*part.command[3:], "--collect-only"], cwd=gpu_check.ROOT, capture_output=True, text=True)
+    assert 0 < sum("::" in line for line in listed.stdout.splitlines()) < 5, listed.stdout
+    for script, well in (("sleep 9", True), ("exit 1", False), ("exit 0", True)):
+        (tmp_path / "slow").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "slow").chmod(0o755)
+        part.run(1, {})
+        assert part.well is well, part.status
+    assert not Part("tests", [sys.executable, "-c", ""], 1).well, "others must have run"
+
+
 def test_the_model_travels_in_parts(tmp_path: Path) -> None:
     """Part by part with a tree each, kept until all are there; joined they are the file."""
     sent, kept = tmp_path / "sent", tmp_path / "kept"
