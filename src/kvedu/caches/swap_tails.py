@@ -27,7 +27,7 @@ class TailedSwapSpace(SwapSpace):
         super().__init__(cache, budget_bytes - n_tails * self.tail_bytes)
         self._tails = tails
         self._host_tails = [
-            torch.empty(n_tails, *x.shape[1:], dtype=x.dtype, pin_memory=cache.device.type == "cuda") for x in tails
+            torch.empty(n_tails, *x.shape[1:], dtype=x.dtype, pin_memory=self._queues) for x in tails
         ]
         self._free = list(range(n_tails))
         self._parked: dict[Parked, tuple[int, int]] = {}
@@ -45,16 +45,18 @@ class TailedSwapSpace(SwapSpace):
             return None
         parked, copied = done
         place = self._free.pop()
-        for host, tail in zip(self._host_tails, self._tails):
-            host[place] = tail[slot]  # closed, but nobody has come to the slot since
+        with self._in_turn():
+            for host, tail in zip(self._host_tails, self._tails):
+                host[place].copy_(tail[slot], non_blocking=True)  # closed, but nobody has come to the slot since
         self._parked[parked] = place, first
         return parked, copied + self.tail_bytes
 
     def back(self, parked: Parked) -> tuple[int, int]:
         seq, copied = super().back(parked)
         place, first = self._give_back(parked)
-        for host, tail in zip(self._host_tails, self._tails):
-            tail[self._cache.tails.slot(seq)] = host[place]
+        with self._in_turn():
+            for host, tail in zip(self._host_tails, self._tails):
+                tail[self._cache.tails.slot(seq)].copy_(host[place], non_blocking=True)
         self._cache.tails.exact_from[seq] = first
         return seq, copied + self.tail_bytes
 
