@@ -77,6 +77,15 @@ def test_the_step_that_is_measured_is_the_largest(monkeypatch):
     assert seen == {"tokens": 33, "sequences": 5, "pages": 10, "dtype": torch.float32, "rows": 5, "penalties": 5}
 
 
+@pytest.mark.parametrize("tokens, guesses, rows", [(33, 4, 33), (600, 4, 256), (600, 99, 500), (600, 200, 600)])
+def test_rows_of_guesses_and_scores_count(monkeypatch, tokens, guesses, rows):
+    """A step that verifies has logits of each guess, one that scores a prompt those of a piece of it; never more rows than tokens."""
+    seen, logits = [], Transformer.logits
+    monkeypatch.setattr(Transformer, "logits", lambda self, x: (seen.append(len(x)), logits(self, x))[1])
+    memory.largest_step(tiny_model(), sequences=5, tokens=tokens, page_size=4, guesses=guesses)
+    assert seen == [rows]
+
+
 def test_too_little_says_what_takes_it(gpu):
     model = tiny_model()
     gpu.step_bytes = 9 * MiB + 64 * 16 * kv_bytes_per_token(model.config, 4)

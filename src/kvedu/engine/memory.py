@@ -10,12 +10,17 @@ from kvedu.analysis.memory import kv_bytes_per_token
 from kvedu.caches.kv_format import KVFormat
 from kvedu.caches.paged import PagedCache
 from kvedu.engine.pages import paged_cache_for
+from kvedu.engine.scores import AT_ONCE
 from kvedu.errors import CacheFull, RequestError
 from kvedu.kernels.transfer import put
 from kvedu.model.draw_rows import Draw, draw_rows
 from kvedu.model.sampling import Sampler, Sampling
 from kvedu.model.transformer import Transformer
 from kvedu.units import GiB
+
+
+GUESSES = 4
+"""Guesses of each sequence that a step is to have room for: any request may come with some."""
 
 
 class DeviceMemory:
@@ -47,12 +52,14 @@ def measured_cache_bytes(
     kv_format: KVFormat | None = None,
     max_running: int = 64,
     token_budget: int = 512,
+    guesses: int = GUESSES,
 ) -> int:
     """Bytes for the cache: ``share`` of the memory that is free, less what the largest step takes while it runs.
 
-    The step is run: ``token_budget`` tokens of ``max_running`` sequences through the model, a token drawn for each. What is
-    left of the memory is for recordings, and for what is allocated in pieces. Raises ``RequestError`` on a CPU and for a share that is
-    none, ``CacheFull`` where nothing would be left.
+    The step is run: ``token_budget`` tokens of ``max_running`` sequences through the model, a token drawn for each, beside logits of
+    ``guesses`` more for each (as many as the tokens allow) or of a piece of a prompt that is scored. What is left of the memory is
+    for recordings, and for what is allocated in pieces. Raises ``RequestError`` on a CPU and for a share that is none, ``CacheFull``
+    where nothing would be left.
     """
     if _on_cpu(model):
         raise RequestError("cache_bytes=None measures the memory of a GPU; on a CPU say how many bytes the cache may take")
@@ -61,7 +68,7 @@ def measured_cache_bytes(
     memory = DeviceMemory(model.device)
     free = memory.free()
     sequences = min(max_running, token_budget)
-    step = memory.peak(lambda: largest_step(model, sequences, token_budget, page_size))
+    step = memory.peak(lambda: largest_step(model, sequences, token_budget, page_size, guesses))
     if kv_format is None:  # its pages are no part of what it takes; over codes, what came stays until the step has ended
         step -= _pages(sequences, token_budget, page_size) * page_size * kv_bytes_per_token(model.config, model.dtype.itemsize)
     left = int(share * free) - step
@@ -83,15 +90,18 @@ def _pages(sequences: int, tokens: int, page_size: int) -> int:
 
 
 @torch.inference_mode()
-def largest_step(model: Transformer, sequences: int, tokens: int, page_size: int) -> None:
-    """A step of ``tokens`` tokens of so many sequences over pages of its own, and a token drawn for each of them, all with a penalty."""
+def largest_step(model: Transformer, sequences: int, tokens: int, page_size: int, guesses: int = GUESSES) -> None:
+    """A step of ``tokens`` tokens of so many sequences over pages of its own, and a token drawn for each of them, all with a penalty.
+
+    Logits are those of all their guesses too, or of as many rows as are scored at once.
+    """
     pages = _pages(sequences, tokens, page_size)
     cache_bytes = pages * page_size * kv_bytes_per_token(model.config, model.dtype.itemsize)
     cache: PagedCache = paged_cache_for(model, cache_bytes, page_size, None, None, sequences)
     share, more = divmod(tokens, sequences)
     counts = {cache.add(): share + (i < more) for i in range(sequences)}
-    with cache.step(counts) as view:
+    with torch.accelerator.device_index(model.device.index), cache.step(counts) as view:
         hidden_NM = model.hidden(put([0] * tokens, model.device), view)
-        logits_RV = model.logits(hidden_NM[view.last_rows])
+        logits_RV = model.logits(hidden_NM[: max(sequences * (1 + guesses), AT_ONCE)])
         dear = Sampler(Sampling(temperature=1.0, top_p=0.9, repetition_penalty=1.1, seed=0))  # a penalty makes a row float64
-        draw_rows([Draw(dear, [0])] * sequences, logits_RV)
+        draw_rows([Draw(dear, [0])] * sequences, logits_RV[:sequences])
