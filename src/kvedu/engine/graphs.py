@@ -17,6 +17,7 @@ from typing import Any, Callable, Protocol, Sequence
 import torch
 from torch import Tensor
 
+from kvedu.caches.layout import Row
 from kvedu.caches.paged import PagedCache, PagedView
 from kvedu.caches.paged_quantized import PagedQuantizedCache
 from kvedu.caches.quantized_view import QuantizedPagedView
@@ -121,7 +122,7 @@ class DecodeGraphs:
         width = _at_least(max(len(self.cache.tables.tables[row.seq]) for row in view.rows))
         with torch.accelerator.device_index(self.model.device.index):
             if (batch, width) not in self._made:
-                self._made[batch, width] = self._make(batch, width, ids, view)
+                self._made[batch, width] = self._make(batch, width, ids, view.rows)
             if self._made[batch, width] is None:
                 return self._plain(ids, view)
             steady, recording = self._made[batch, width]
@@ -130,18 +131,31 @@ class DecodeGraphs:
         view.appended.update(range(self.cache.n_layers))
         return self._logits_BV[: len(ids)]
 
+    @torch.inference_mode()
+    def warm(self, sequences: int, pages: int) -> None:
+        """Record now what steps of up to so many sequences want whose longest holds up to so many pages, so that no request waits for it.
+
+        Nobody's pages are touched: all rows are those that fill a recording up.
+        """
+        batches = [rung for i, rung in enumerate(self.ladder) if i == 0 or self.ladder[i - 1] < sequences]
+        widths = [1 << i for i in range(_at_least(pages).bit_length())]
+        with torch.accelerator.device_index(self.model.device.index):
+            for pair in [(batch, width) for batch in reversed(batches) for width in reversed(widths)]:  # the others fit into their memory
+                if pair not in self._made:
+                    self._made[pair] = self._make(*pair, [], ())
+
     def _plain(self, ids: Sequence[int] | Tensor, view: PagedView) -> Tensor:
         """The same without a recording."""
         return self.model.logits(self.model.hidden(ids if isinstance(ids, Tensor) else put(ids, self.model.device), view))
 
-    def _make(self, batch: int, width: int, ids: Sequence[int] | Tensor, view: PagedView) -> tuple[SteadyView, Recording] | None:
+    def _make(self, batch: int, width: int, ids: Sequence[int] | Tensor, rows: Sequence[Row]) -> tuple[SteadyView, Recording] | None:
         """A recording of this size; None where memory does not suffice. All of them put their logits into the same place."""
         try:
             if self._logits_BV is None:
                 where = {"dtype": self.model.dtype, "device": self.model.device}
                 self._logits_BV = torch.empty(self.ladder[-1], self.model.config.V, **where)
             steady = _STEADY[type(self.cache)](self.cache, batch, width)
-            steady.load(ids, view.rows)
+            steady.load(ids, rows)
 
             def work() -> None:
                 steady.begin()
