@@ -149,7 +149,7 @@ def parts(dry: bool, device: str) -> list[Part]:
     pytest = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--maxfail=20", *(["-k", "norm"] if dry else [])]
     for path in ["tests/kernels/test_rows_triton.py"] if dry else tests_on_a_gpu():
         name = "tests" if dry else f"tests {Path(path).stem.removeprefix('test_')}"
-        shards = 1 if dry else -(-(ROOT / path).stat().st_size // SHARD)
+        shards = 1 if dry else -(-(ROOT / path).stat().st_size * (3 if "laws" in path else 1) // SHARD)  # a law is tried on every cache
         for shard in range(shards):
             which = f" {shard + 1}/{shards}" if shards > 1 else ""
             made.append(Part(name + which, [*pytest, path], 150, interpreter | {"KVEDU_SHARD": f"{shard}/{shards}"}, group="tests"))
@@ -173,7 +173,8 @@ def labs() -> list[Path]:
 
 def tests_on_a_gpu() -> list[str]:
     """Test files whose kernels run where the GPU is; the longest first."""
-    found = [path for path in (ROOT / "tests" / "kernels").glob("test_*.py") if "DEVICE" in path.read_text(encoding="utf-8")]
+    rooms = (path for room in ("kernels", "laws", "model") for path in (ROOT / "tests" / room).glob("test_*.py"))
+    found = [path for path in rooms if "DEVICE" in path.read_text(encoding="utf-8")]
     paths = [ROOT / "tests" / "gpu" / "test_on_the_gpu.py", *found]
     return [str(path.relative_to(ROOT)) for path in sorted(paths, key=lambda path: -path.stat().st_size)]
 

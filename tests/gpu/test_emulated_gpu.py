@@ -25,7 +25,8 @@ import gpu_check  # noqa: E402
 
 from kvedu.kernels.launch import missing  # noqa: E402
 
-WHY = missing() or ("" if hasattr(backend_registration, "_setup_privateuseone_for_python_backend") else "this PyTorch has no devices made in Python")
+MADE = hasattr(backend_registration, "_setup_privateuseone_for_python_backend")
+WHY = missing() or ("" if MADE else "this PyTorch has no devices made in Python")
 pytestmark = pytest.mark.skipif(bool(WHY), reason=f"{WHY} (no GPU needed)")
 
 
@@ -157,6 +158,9 @@ def labs(device, *numbers):
     return said
 
 
+LAWS = ("tests/laws/test_cache_laws_there.py", "tests/model/test_fused_decode.py")
+
+
 def run(*words, environment={}):
     """A run in a process of its own; what it found."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"} | environment
@@ -179,6 +183,15 @@ def test_every_case_of_the_kernels_bench():
 def test_the_engine_says_what_it_says_on_a_cpu():
     said = run("engine")
     assert said and all(said.values()), said
+
+
+def test_the_laws_that_a_gpu_keeps():
+    """As the plugin of pytest, by the kernels: every cache's attention in fp32, paged ones in half precision too, and a fused step."""
+    chosen = "attend_equals and (4-torch.float32 or (None-torch.float16 and paged and not int)) or half or (any_step and int8-True)"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "emulated_gpu", "-p", "no:cacheprovider", "-k", chosen, *LAWS]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOM)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0 and "skipped" not in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 def test_the_labs(tmp_path):

@@ -43,49 +43,56 @@ def some_bases(config: ModelConfig) -> list[Basis]:
     return bases
 
 
-CACHES: dict[str, Callable[[ModelConfig], Cache]] = {
+CACHES: dict[str, Callable[..., Cache]] = {
     "none": NoCache,
     "concat": ConcatCache,
-    "static": lambda config: StaticCache(config, max_sequences=6, max_length=64),
-    "paged 1": lambda config: PagedCache(config, n_pages=384, page_size=1),
-    "paged 4": lambda config: PagedCache(config, n_pages=96, page_size=4),
-    "paged 16": lambda config: PagedCache(config, n_pages=24, page_size=16),
-    "int8": lambda config: QuantizedCache(config, keys=integer(8, 4), values=integer(8, 8, symmetric=True), residual=2),
-    "int4 rotated": lambda config: QuantizedCache(config, keys=rotated(integer(4, 8)), values=integer(4, 4), residual=1),
-    "int4, channels apart": lambda config: QuantizedCache(
-        config, keys=with_apart(integer(4, 4), 1), values=integer(4, 8), apart=torch.ones(config.L, config.K, 1, dtype=torch.long)
+    "static": lambda config, **where: StaticCache(config, max_sequences=6, max_length=64, **where),
+    "paged 1": lambda config, **where: PagedCache(config, n_pages=384, page_size=1, **where),
+    "paged 4": lambda config, **where: PagedCache(config, n_pages=96, page_size=4, **where),
+    "paged 16": lambda config, **where: PagedCache(config, n_pages=24, page_size=16, **where),
+    "int8": lambda config, **where: QuantizedCache(config, keys=integer(8, 4), values=integer(8, 8, symmetric=True), residual=2, **where),
+    "int4 rotated": lambda config, **where: QuantizedCache(config, keys=rotated(integer(4, 8)), values=integer(4, 4), residual=1, **where),
+    "int4, channels apart": lambda config, **where: QuantizedCache(
+        config, keys=with_apart(integer(4, 4), 1), values=integer(4, 8), apart=torch.ones(config.L, config.K, 1, dtype=torch.long),
+        **where,
     ),
-    "fp8": lambda config: QuantizedCache(config, keys=float8("e4m3"), values=float8("e5m2", group=2, along="tokens")),
-    "latent": lambda config: LatentCache(with_latents(config)),
-    "paged latents": lambda config: PagedLatentCache(with_latents(config), n_pages=96, page_size=4),
-    "latents in a window": lambda config: WindowCache(with_latents(config), window=3, sinks=2),
-    "latents, streaming": lambda config: StreamingCache(with_latents(config), window=3, sinks=2),
-    "offloaded": lambda config: OffloadedCache(config, max_sequences=6, max_length=64),
-    "offloaded to disk": lambda config: OffloadedCache(config, max_sequences=6, max_length=64, folder=tempfile.gettempdir()),
-    "low rank": lambda config: LowRankCache(config, bases=some_bases(config)),
-    "concat, shared": lambda config: ConcatCache(with_sharing(config)),
-    "paged 4, shared": lambda config: PagedCache(with_sharing(config, 3), n_pages=96, page_size=4),
-    "paged int8": lambda config: PagedQuantizedCache(
-        config, n_pages=96, page_size=4, format=KVFormat(integer(8, 4), integer(8, 8, symmetric=True))
+    "fp8": lambda config, **where: QuantizedCache(config, keys=float8("e4m3"), values=float8("e5m2", group=2, along="tokens"), **where),
+    "latent": lambda config, **where: LatentCache(with_latents(config), **where),
+    "paged latents": lambda config, **where: PagedLatentCache(with_latents(config), n_pages=96, page_size=4, **where),
+    "latents in a window": lambda config, **where: WindowCache(with_latents(config), window=3, sinks=2, **where),
+    "latents, streaming": lambda config, **where: StreamingCache(with_latents(config), window=3, sinks=2, **where),
+    "offloaded": lambda config, **where: OffloadedCache(config, max_sequences=6, max_length=64, **where),
+    "offloaded to disk": lambda config, **where: OffloadedCache(
+        config, max_sequences=6, max_length=64, folder=tempfile.gettempdir(), **where
     ),
-    "paged int4, tail": lambda config: PagedQuantizedCache(
-        config, n_pages=96, page_size=4, max_sequences=7, format=KVFormat(integer(4, 4, "tokens"), rotated(integer(4, 4)), residual=3)
+    "low rank": lambda config, **where: LowRankCache(config, bases=some_bases(config), **where),
+    "concat, shared": lambda config, **where: ConcatCache(with_sharing(config), **where),
+    "paged 4, shared": lambda config, **where: PagedCache(with_sharing(config, 3), n_pages=96, page_size=4, **where),
+    "paged int8": lambda config, **where: PagedQuantizedCache(
+        config, n_pages=96, page_size=4, format=KVFormat(integer(8, 4), integer(8, 8, symmetric=True)), **where
     ),
-    "paged fp8, decoded": lambda config: PagedQuantizedCache(
-        config, n_pages=24, page_size=16, fused=False, max_sequences=7, format=KVFormat(rotated(float8()), float8("e5m2", 2, "tokens"))
+    "paged int4, tail": lambda config, **where: PagedQuantizedCache(
+        config, n_pages=96, page_size=4, max_sequences=7, format=KVFormat(integer(4, 4, "tokens"), rotated(integer(4, 4)), residual=3),
+        **where,
     ),
-    "window": lambda config: WindowCache(config, window=4),
-    "window, 2 sinks": lambda config: WindowCache(config, window=3, sinks=2),
-    "streaming": lambda config: StreamingCache(config, window=3, sinks=2),
-    "evicting": lambda config: EvictingCache(config, budget=6, score=h2o, sinks=1, recent=2),
-    "evicting, no attention": lambda config: EvictingCache(config, budget=5, score=random),
-    "evicting, budgets": lambda config: EvictingCache(config, budget=uneven(config), score=h2o, recent=2),
-    "evicting, codes": lambda config: EvictingCache(config, budget=6, score=h2o, keys=integer(8, 4), values=integer(4, 8)),
-    "evicting, expected": lambda config: EvictingCache(config, budget=6, score=expected_attention(config.rope, 8)),
-    "evicting latents": lambda config: EvictingCache(with_latents(config), budget=6, score=snapkv),
-    "kivi": lambda config: QuantizedCache.kivi(config, bits=2, group=4, residual=3),
+    "paged fp8, decoded": lambda config, **where: PagedQuantizedCache(
+        config, n_pages=24, page_size=16, fused=False, max_sequences=7, format=KVFormat(rotated(float8()), float8("e5m2", 2, "tokens")),
+        **where,
+    ),
+    "window": lambda config, **where: WindowCache(config, window=4, **where),
+    "window, 2 sinks": lambda config, **where: WindowCache(config, window=3, sinks=2, **where),
+    "streaming": lambda config, **where: StreamingCache(config, window=3, sinks=2, **where),
+    "evicting": lambda config, **where: EvictingCache(config, budget=6, score=h2o, sinks=1, recent=2, **where),
+    "evicting, no attention": lambda config, **where: EvictingCache(config, budget=5, score=random, **where),
+    "evicting, budgets": lambda config, **where: EvictingCache(config, budget=uneven(config), score=h2o, recent=2, **where),
+    "evicting, codes": lambda config, **where: EvictingCache(
+        config, budget=6, score=h2o, keys=integer(8, 4), values=integer(4, 8), **where
+    ),
+    "evicting, expected": lambda config, **where: EvictingCache(config, budget=6, score=expected_attention(config.rope, 8), **where),
+    "evicting latents": lambda config, **where: EvictingCache(with_latents(config), budget=6, score=snapkv, **where),
+    "kivi": lambda config, **where: QuantizedCache.kivi(config, bits=2, group=4, residual=3, **where),
 }
-
+"""By name; each takes ``device`` and ``dtype`` as a cache does."""
 
 
 def random_kv(config: ModelConfig, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

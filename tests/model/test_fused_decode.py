@@ -1,8 +1,10 @@
 """A fused step gives the model's own outputs, over any cache, and launches nine kernels a layer over plain pages."""
 
 import copy
+import sys
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +24,9 @@ from kvedu.kernels.paged_attention import PagedLayout
 from kvedu.model.fused_decode import fused_decode, fuses
 from kvedu.model.transformer import Transformer
 from tiny import tiny_config, tiny_model, with_latents, with_sharing
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
+from scenes import DEVICE, DTYPES  # noqa: E402
 
 
 @pytest.mark.parametrize("shape", [{"D": 16}, {"H": 6, "K": 2, "D": 8}, {"H": 4, "K": 1, "D": 16}, {"D": 16, "qk_norm": True}])
@@ -68,7 +73,7 @@ def test_any_step_is_the_models_own(scene, kernels, monkeypatch) -> None:
     """Prompts, a chunk on a forked page, a single token and a tree in one step; by the kernels too, on a GPU or in the interpreter."""
     changes, format = SCENES[scene]
     model = tiny_model(tiny_config(H=6, K=2, D=16, L=2, **changes))
-    device = "cuda" if kernels and torch.cuda.is_available() else "cpu"
+    device = DEVICE if kernels else "cpu"
     plain = two_steps(model, "cpu", format, fused=False)
     if kernels and device == "cpu":
         for module in (paged_attention, quantized_pages, rmsnorm, rope_write, swiglu):
@@ -78,10 +83,25 @@ def test_any_step_is_the_models_own(scene, kernels, monkeypatch) -> None:
         assert torch.allclose(wanted, got.cpu(), atol=1e-4)
 
 
+@pytest.mark.skipif(DEVICE == "cpu", reason="models are in half precision on a GPU only")
+@pytest.mark.parametrize("scene", [scene for scene, (_, format) in SCENES.items() if format is None])
+@torch.inference_mode()
+def test_in_half_precision_it_is_as_near_to_the_truth(scene) -> None:
+    """On a GPU: against fp32 off by at most twice as much as the model's own blocks are."""
+    half = [dtype for dtype in DTYPES if dtype != torch.float32][-1]
+    model = tiny_model(tiny_config(H=6, K=2, D=16, L=2, **SCENES[scene][0]))
+    exact = two_steps(model, "cpu", None, fused=False)
+    model = model.to(DEVICE, half)
+    plain, fused = (two_steps(model, DEVICE, None, fused=fused) for fused in (False, True))
+    for wanted, own, got in zip(exact, plain, fused):
+        off, allowed = ((x.float().cpu() - wanted).abs().max() for x in (got, own))
+        assert off <= 2 * allowed
+
+
 def two_steps(model, device, format, fused):
     """The last block's and the first one's outputs in two steps of several sequences, and what is in the pages after them, as numbers."""
     kind = PagedCache if format is None else partial(PagedQuantizedCache, format=format)
-    cache = kind(model.config, n_pages=24, page_size=4, device=device)
+    cache = kind(model.config, n_pages=24, page_size=4, device=device, dtype=model.dtype)
     a, b = cache.add(), cache.add()
     with cache.step({a: 6, b: 3}) as view:
         first = torch.cat(model.tapped(torch.arange(9, device=device) + 1, view, (1,), fused=fused), dim=-1)
