@@ -27,8 +27,8 @@ def put(values: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.
 
 
 def move(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on the device."""
-    return x if device.type == "cpu" else pinned(x, device).to(device, non_blocking=True)
+    """A tensor of the host on the device, or one of a device on the host."""
+    return x.to(device) if device.type == "cpu" else pinned(x, device).to(device, non_blocking=True)
 
 
 def put_into(target: Tensor, values: Sequence[Any] | Tensor) -> None:
