@@ -189,7 +189,8 @@ def test_the_laws_that_a_gpu_keeps():
     """As the plugin of pytest, by the kernels: every cache's attention in fp32, paged ones in half precision too, and a fused step."""
     chosen = "attend_equals and (4-torch.float32 or (None-torch.float16 and paged and not int)) or half or (any_step and int8-True)"
     chosen += " or (every_branch and spec0-blocks0-None)"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "emulated_gpu", "-p", "no:cacheprovider", "-k", chosen, *(f"tests/{law}.py" for law in LAWS)]
+    paths = [f"tests/{law}.py" for law in LAWS]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "emulated_gpu", "-p", "no:cacheprovider", "-k", chosen, *paths]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOM)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0 and "skipped" not in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
