@@ -6,7 +6,7 @@ from scenes import DEVICE, make_scene
 
 from kvedu.kernels.launch import Chip, missing, runs_on
 from kvedu.kernels.schedule import merge_bytes, program_bytes, resident, schedule
-from kvedu.kernels.splits import blocks_for, keys_of_splits, needed, shared_bytes, splits_for
+from kvedu.kernels.splits import blocks_for, buffers_of, keys_of_splits, needed, shared_bytes, splits_for
 
 
 @pytest.mark.parametrize("keys", [1, 16, 17, 63, 64, 200])
@@ -44,7 +44,7 @@ def test_blocks_leave_room_for_the_weights_between_the_products():
         for D in (64, 128, 192, 256):
             for rows in (4, 4096):
                 rule = blocks_for(chip, rows, 4, D, 2)
-                assert needed(D, 2, rule["block_m"], rule["block_s"], rule["stages"] - 1) <= chip.shared
+                assert needed(D, 2, rule["block_m"], rule["block_s"], buffers_of(chip, rule["stages"], rule["block_m"])) <= chip.shared
             assert capability != 120 or blocks_for(chip, 4096, 4, D, 2) == blocks_for(Chip.known(86), 4096, 4, D, 2)
 
 
@@ -72,7 +72,8 @@ def test_what_a_multiprocessor_holds():
     chip = Chip.known(90)
     rule = blocks_for(chip, 4, 4, 128, 2)
     held = 2 * (16 * 128 + 2 * 64 * 256)
-    assert shared_bytes(128, 128, 2, 16, 64, rule["stages"] - 1) == held
+    assert rule["stages"] == 5 and buffers_of(chip, 5, 16) == buffers_of(chip, 3, 16, tables=False) == 2 and buffers_of(chip, 4, 16) == 1
+    assert shared_bytes(128, 128, 2, 16, 64, 2) == held
     assert resident(chip, 4, 128, 2) == (227 + 1) * 1024 // (held + 1024) == 3
 
 

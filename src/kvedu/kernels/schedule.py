@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from typing import Sequence
 
 from kvedu.kernels.launch import Chip
-from kvedu.kernels.splits import blocks_for, keys_of_splits, shared_bytes
-
-RESERVED = 1024
-"""Bytes of shared memory that CUDA keeps for each program, from capability 8.0 on."""
+from kvedu.kernels.splits import RESERVED, blocks_for, buffers_of, keys_of_splits, shared_bytes
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ def resident(chip: Chip, G: int, D: int, itemsize: int) -> int:
     3
     """
     rule = blocks_for(chip, G, G, D, itemsize)
-    held = shared_bytes(D, D, itemsize, rule["block_m"], rule["block_s"], rule["stages"] - 1)
+    held = shared_bytes(D, D, itemsize, rule["block_m"], rule["block_s"], buffers_of(chip, rule["stages"], rule["block_m"]))
     return max(1, (chip.shared + RESERVED) // (held + RESERVED))
 
 

@@ -6,9 +6,15 @@ import math
 
 from kvedu.kernels.launch import Chip, power_of_two
 
+RESERVED = 1024
+"""Bytes of shared memory that CUDA keeps for each program, from capability 8.0 on; a program's pages' numbers and sums take no more."""
 
-def blocks_for(chip: Chip, rows: float, G: int, D: int, itemsize: int) -> dict[str, int]:
-    """Block sizes by rule: rows of a block by how many there are, tiles by what shared memory and registers hold."""
+
+def blocks_for(chip: Chip, rows: float, G: int, D: int, itemsize: int, tables: bool = True) -> dict[str, int]:
+    """Block sizes by rule: rows of a block by how many there are, tiles by what shared memory and registers hold.
+
+    ``tables``: keys are found through block tables, not in one page a sequence.
+    """
     wide, exact, old = power_of_two(D) > 128, itemsize == 4, chip.capability == 75
     most = 16 if exact and wide or old else 32 if exact else 128 if chip.capability and chip.wgmma and not wide else 64
     least = 1 if old else 16  # rows of a tensor core's tile; 7.5 has none that Triton uses, and wastes none
@@ -18,10 +24,27 @@ def blocks_for(chip: Chip, rows: float, G: int, D: int, itemsize: int) -> dict[s
         block_s = 128 if power_of_two(D) <= 64 else 64
     elif D > 64 and not chip.wgmma:  # without wgmma both operands and the result live in registers
         block_s = min(block_s, 32)
-    stages = chip.stages  # with block tables: a page's number, its rows, the product
-    while stages > 1 and needed(D, itemsize, block_m, block_s, stages - 1) > chip.shared:
-        stages -= 1
+    step = 2 if tables and chip.stages > 1 else 1
+    stages = chip.stages if exact else 1 + step * (chip.stages - 1)
+
+    def held() -> int:
+        return needed(D, itemsize, block_m, block_s, buffers_of(chip, stages, block_m, tables)) + RESERVED
+
+    if block_m <= 32 and stages > step and 2 * held() > chip.shared + RESERVED:  # rather two programs with less: while one begins or ends, one loads
+        stages -= step
+    while stages > 1 and held() > chip.shared:
+        stages -= step
     return {"block_m": block_m, "block_s": block_s, "warps": 8 if wide and not exact or block_m >= 128 and D > 64 else 4, "stages": stages}
+
+
+def buffers_of(chip: Chip, stages: int, block_m: int, tables: bool = True) -> int:
+    """Tiles of K, and of V, that Triton keeps room for.
+
+    A tile is loaded so many passes of the loop before it is used; with block tables the passes are shared out between a page's number
+    and its rows: 5 stages are two passes each, 3 or 4 are one, and then a program never computes while it loads. Hopper's products
+    read shared memory while the next pass begins, which takes one buffer more.
+    """
+    return max(1, (stages - 1) // (2 if tables else 1)) + (chip.capability > 0 and chip.wgmma and block_m >= 64 and stages > 1)
 
 
 def splits_for(chip: Chip, programs: int, keys: int, block_s: int) -> int:

@@ -27,9 +27,9 @@ ATTENTION_CANDIDATES: tuple[Blocks, ...] = tuple(
     {"block_m": m, "block_s": s, "warps": w, "stages": n}
     for m, w in ((16, 2), (16, 4), (64, 4), (128, 8))
     for s in (32, 64, 128)
-    for n in (2, 3, 5)
+    for n in (3, 5, 7)
 )
-"""Blocks worth trying for ``paged_attention``; what does not fit the chip or the heads is passed over."""
+"""Blocks worth trying for ``paged_attention``, with one to three buffers (``splits.buffers_of``); what does not fit the chip or the heads is passed over."""
 
 
 def tune(
