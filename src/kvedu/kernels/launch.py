@@ -51,6 +51,10 @@ class Chip:
         """Whether products take their operands from shared memory: 9.0 and 10.0, and chips without a number; 12.0 is like 8.x again."""
         return self.capability == 0 or 90 <= self.capability < 120
 
+    def products_pay(self, rows: int) -> bool:
+        """Whether products of so many rows are quicker in Triton than in PyTorch: on 7.5 it uses no tensor cores, so only short ones are."""
+        return self.capability != 75 or rows <= 64
+
     @property
     def float8(self) -> bool:
         """Whether one instruction turns e4m3 into fp16 (capability 8.9 and later); else integer code does."""
@@ -140,6 +144,11 @@ def runs_on(device: torch.device) -> bool:
     if interpreted():
         return True
     return device.type in ("cuda", "xpu")
+
+
+def graded(*tensors: Tensor) -> bool:
+    """Whether someone wants a gradient, which the kernels do not give."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def triton_wanted(choice: bool | None, *tensors: Tensor) -> bool:

@@ -20,7 +20,7 @@ from torch import Tensor
 from kvedu.kernels import native
 from kvedu.kernels.attention import attention_reference, cost, visible_causal
 from kvedu.kernels.family import family, visible_in_family
-from kvedu.kernels.launch import KernelError, chip_of, triton_wanted
+from kvedu.kernels.launch import KernelError, chip_of, graded, triton_wanted
 from kvedu.kernels.transfer import move
 
 __all__ = ["PagedLayout", "cost", "paged_attention", "paged_attention_reference", "paged_write", "takes"]
@@ -98,14 +98,12 @@ def takes(q_NHD: Tensor, k_PCKD: Tensor) -> bool:
     """
     if q_NHD.device.type == "cpu":
         return native.usable(q_NHD, k_PCKD) and q_NHD.shape[2] % 2 == 0
-    if not triton_wanted(None, q_NHD) or q_NHD.dtype != k_PCKD.dtype or (torch.is_grad_enabled() and q_NHD.requires_grad):
+    if not triton_wanted(None, q_NHD) or q_NHD.dtype != k_PCKD.dtype or graded(q_NHD):
         return False
     from kvedu.kernels.paged_attention_triton import fits
 
     chip = chip_of(q_NHD)
-    if chip.capability == 75 and len(q_NHD) > 64:
-        return False
-    return fits(chip, q_NHD.shape[2], q_NHD.dtype, q_NHD.shape[1] // k_PCKD.shape[2])
+    return chip.products_pay(len(q_NHD)) and fits(chip, q_NHD.shape[2], q_NHD.dtype, q_NHD.shape[1] // k_PCKD.shape[2])
 
 
 def paged_attention(

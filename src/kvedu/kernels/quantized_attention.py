@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kvedu.kernels import native
 from kvedu.kernels.attention import attention_reference, visible_causal
-from kvedu.kernels.launch import chip_of, triton_wanted
+from kvedu.kernels.launch import chip_of, graded, triton_wanted
 from kvedu.kernels.quantized_pages import CodedPages, Exact
 from kvedu.units import Cost
 
@@ -76,14 +76,13 @@ def takes(q_NHD: Tensor, k: Exact, v: Exact, *pages: CodedPages) -> bool:
     On a GPU the format decides too, and on compute capability 7.5 steps of more than 64 rows are quicker through PyTorch.
     """
     if q_NHD.device.type != "cpu":
-        if not triton_wanted(None, q_NHD) or (torch.is_grad_enabled() and q_NHD.requires_grad):
+        if not triton_wanted(None, q_NHD) or graded(q_NHD):
             return False
         from kvedu.kernels.paged_attention_triton import fits
         from kvedu.kernels.quantized_attention_triton import refusal
 
-        chip, held = chip_of(q_NHD), not any(refusal(side, q_NHD) for side in pages)
-        if chip.capability == 75 and len(q_NHD) > 64:
-            return False
+        chip = chip_of(q_NHD)
+        held = chip.products_pay(len(q_NHD)) and not any(refusal(side, q_NHD) for side in pages)
         return held and fits(chip, q_NHD.shape[2], q_NHD.dtype, q_NHD.shape[1] // k.fresh.shape[1])
     if not native.usable(q_NHD, *k, *v) or q_NHD.shape[2] % 2:
         return False

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kvedu.kernels import native
-from kvedu.kernels.launch import KernelError, triton_wanted
+from kvedu.kernels.launch import KernelError, graded, triton_wanted
 from kvedu.units import Cost
 
 
@@ -27,7 +27,7 @@ def rmsnorm(
     ``triton`` and ``block`` as in ``add_rmsnorm``.
     """
     M = x.shape[-1]
-    if not _graded(x, weight_M) and triton_wanted(triton, x):
+    if not graded(x, weight_M) and triton_wanted(triton, x):
         return _by_triton(x.reshape(-1, M), None, weight_M, eps, block)[0].view(x.shape)
     if x.device.type != "cpu":
         return torch.nn.functional.rms_norm(x, (M,), weight_M, eps)
@@ -57,7 +57,7 @@ def add_rmsnorm(
     stored and read. ``triton``: as everywhere (None: on a GPU). ``block``: elements of a tile, a power of two; rows that
     are longer are read twice.
     """
-    if not _graded(x_NM, residual_NM, weight_M) and triton_wanted(triton, x_NM):
+    if not graded(x_NM, residual_NM, weight_M) and triton_wanted(triton, x_NM):
         if x_NM.shape != residual_NM.shape:
             raise KernelError(f"x {tuple(x_NM.shape)} and residual {tuple(residual_NM.shape)} do not fit; both want one shape")
         rows_NM, added_NM = (x if x.dim() == 2 else x.reshape(-1, x.shape[-1]) for x in (x_NM, residual_NM))
@@ -65,11 +65,6 @@ def add_rmsnorm(
         return out_NM.view(x_NM.shape), total_NM.view(x_NM.shape)
     total_NM = x_NM + residual_NM
     return rmsnorm(total_NM, weight_M, eps, triton=False), total_NM
-
-
-def _graded(*tensors: Tensor) -> bool:
-    """Whether someone wants a gradient, which the kernels do not give."""
-    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def _by_triton(

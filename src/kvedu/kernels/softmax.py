@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvedu.kernels.launch import check_rows, triton_wanted
+from kvedu.kernels.launch import check_rows, graded, triton_wanted
 from kvedu.units import Cost
 
 
@@ -30,8 +30,7 @@ def softmax(x_NV: Tensor, *, triton: bool | None = None, block: int | None = Non
     >>> softmax(torch.tensor([[0.0, 0.0, -torch.inf]])).tolist()
     [[0.5, 0.5, 0.0]]
     """
-    graded = torch.is_grad_enabled() and x_NV.requires_grad
-    if graded or not triton_wanted(triton, x_NV):
+    if graded(x_NV) or not triton_wanted(triton, x_NV):
         return torch.softmax(x_NV, -1)
     from kvedu.kernels.softmax_triton import plan_softmax
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvedu.kernels.launch import KernelError, check_rows, triton_wanted
+from kvedu.kernels.launch import KernelError, check_rows, graded, triton_wanted
 from kvedu.units import Cost
 
 
@@ -30,8 +30,7 @@ def swiglu(gate_up_NF: Tensor, *, triton: bool | None = None, block: int | None 
     twice = gate_up_NF.shape[-1]
     if twice % 2:
         raise KernelError(f"gate and up lie side by side, so rows have an even width; got {tuple(gate_up_NF.shape)}")
-    graded = torch.is_grad_enabled() and gate_up_NF.requires_grad
-    if graded or not triton_wanted(triton, gate_up_NF):
+    if graded(gate_up_NF) or not triton_wanted(triton, gate_up_NF):
         gate_NF, up_NF = gate_up_NF.chunk(2, dim=-1)
         return torch.nn.functional.silu(gate_NF) * up_NF
     from kvedu.kernels.swiglu_triton import plan_swiglu
