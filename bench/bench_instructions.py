@@ -47,7 +47,7 @@ def launches(chip: Chip, dtype: torch.dtype) -> dict[str, tuple[Launch, float, f
     pages = meta(9000, C, K, D, dtype=dtype)
     plain = plan_attention(q, pages, pages, tables, meta(B, 3, dtype=torch.int64), torch.empty_like(q), chip=chip, one_each=True)[0]
     found = {"16 bits": (plain, 2.0, 2.0)}
-    for name, by_words in [(name, True) for name in FORMATS] + [(name, False) for name in FORMATS if name != "e4m3"]:
+    for name, by_words in [(name, True) for name in FORMATS] + [(name, False) for name in FORMATS]:
         formats = FORMATS[name]
         sides = [CodedPages(format, 2, C, K, D, torch.device("cpu")) for format in formats]
         exact = Exact(meta(B, K, D, dtype=dtype), meta(B, 16, K, D, dtype=dtype))

@@ -30,7 +30,7 @@ QUESTIONS = [
     ),
     Number(
         f"A chip has {H200.processors} multiprocessors. 4 sequences decode, each of 65,536 tokens, with 8 KV heads. How many splits does the library's rule choose (tiles of 64 keys)?",
-        splits_for(H200, 4 * 8, 65_536, 64), "splits", "Four programs a multiprocessor are 528; 32 programs are there already, and 528 / 32 is 16.5, rounded up.",
+        splits_for(H200, 4 * 8, 65_536, 64), "splits", "Four programs a multiprocessor are 528; 32 programs are there already, and 528 / 32 is 16.5, rounded up. 17 shares of 61 tiles leave none empty.",
         by_hand=-(-4 * 132 // 32), slips={132 // 32: "That would be one program a multiprocessor, rounded down.", 65_536 // 256: "So many splits of four tiles there could be. The rule takes no more than fill the chip."},
     ),
     Choice(

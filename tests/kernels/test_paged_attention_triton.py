@@ -188,11 +188,27 @@ def test_a_static_cache_is_one_long_page():
     law_equals_definition(run, type(scene)(scene.q, k, v, scene.layout, scene.dense), **SMALL)
 
 
+@pytest.mark.parametrize("whose", ["k", "v"])
+def test_keys_and_values_may_lie_differently(whose):
+    """One address serves both only where it may."""
+    scene = make_scene([(3, 40), (1, 9)], 6, 2, 16, 16)
+    k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) if name == whose else x for name, x in (("k", scene.k), ("v", scene.v)))
+    law_equals_definition(run, type(scene)(scene.q, k, v, scene.layout, scene.dense), **SMALL)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])
+def test_a_scale_that_is_not_above_0_is_refused(scale):
+    scene = make_scene([(1, 9)], 1, 1, 16, 16)
+    with pytest.raises(KernelError, match=f"scale={scale} must be above 0"):
+        run(scene.q, scene.k, scene.v, scene.layout, **SMALL, scale=scale)
+
+
+@pytest.mark.parametrize("more", [16, 4], ids=["counted by 8 in 32 bits", "counted singly in 64"])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_offsets_beyond_32_bits(axis):
+def test_offsets_beyond_32_bits(axis, more):
     """Pages, or tokens of one page, that lie further apart than 2**31 elements. Memory that is not touched costs nothing."""
     scene = make_scene([(1, 3)], 1, 1, 16, 4 if axis else 2, dtype=torch.float16, spare=0)
-    far = 2**30 + 8 if axis else 2**31 + 16
+    far = 2**30 + more // 2 if axis else 2**31 + more
     count = 3 * far + 64 if axis else far + 64
     layout = PagedLayout.of([[0]] if axis else [[0, 1]], [(0, 1, 3)], device=DEVICE)
     pages = []
@@ -206,10 +222,11 @@ def test_offsets_beyond_32_bits(axis):
 
 @pytest.mark.parametrize("edges", [True, False])
 @pytest.mark.parametrize("C", [4, 16], ids=["several pages a tile", "one page a tile"])
-def test_page_numbers_times_their_stride_beyond_32_bits(C, edges):
+@pytest.mark.parametrize("far", [2**17, 2**17 + 4], ids=["counted by 8 in 32 bits", "counted singly in 64"])
+def test_page_numbers_times_their_stride_beyond_32_bits(C, edges, far):
     """A page's number and its stride fit 32 bits each, their product does not; pages far apart, little of the memory between touched."""
     scene = make_scene([(1, 2 * C + 15)], 1, 1, 16, C, spare=0)
-    (count, _, _, D), far = scene.k.shape, 2**17
+    count, _, _, D = scene.k.shape
     last = 2**31 // far + 8
     layout = PagedLayout((last - scene.layout.tables).to(torch.int32), scene.layout.rows)
     pages = []

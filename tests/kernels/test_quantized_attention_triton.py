@@ -224,7 +224,7 @@ def test_offsets_beyond_32_bits(keys, values, C, start, by_words):
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(F32, 1e-5), (F16, 5e-3)], ids=["fp32", "fp16"])
-@pytest.mark.parametrize("keys, values", [(integer(8, 64), integer(8, 64, symmetric=True)), (integer(4, 16, "tokens"), integer(4, 32)), (integer(8, 32), integer(8, 64))], ids=["whole heads", "KIVI", "groups"])  # fmt: skip
+@pytest.mark.parametrize("keys, values", [(integer(8, 64), integer(8, 64, symmetric=True)), (integer(4, 16, "tokens"), integer(4, 32)), (integer(8, 32), integer(8, 64)), (float8(), float8()), (float8("e4m3", 64), float8("e5m2", 64)), (float8("e5m2"), integer(8, 64)), (float8("e4m3", 16, "tokens"), float8("e5m2", 32))], ids=["whole heads", "KIVI", "groups", "e4m3", "floats, whole heads", "e5m2 and int8", "floats in groups"])  # fmt: skip
 def test_by_words_and_code_by_code(keys, values, dtype, tolerance):
     """Two ways of reading the same bytes, pages of 16, a window, three splits; nothing that was not written gets in."""
     made = there(Made(keys, values, dtype, C=16, residual=3, counts=(1, 1, 1), starts=(70, 0, 37)).write(quantized_write_reference))

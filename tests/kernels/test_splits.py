@@ -6,7 +6,7 @@ from scenes import DEVICE, make_scene
 
 from kvedu.kernels.launch import Chip, missing, runs_on
 from kvedu.kernels.schedule import merge_bytes, program_bytes, resident, schedule
-from kvedu.kernels.splits import blocks_for, buffers_of, keys_of_splits, needed, shared_bytes, splits_for
+from kvedu.kernels.splits import blocks_for, buffers_of, keys_of_splits, needed, shared_bytes, splits_for, splits_in_rounds
 
 
 @pytest.mark.parametrize("keys", [1, 16, 17, 63, 64, 200])
@@ -50,10 +50,25 @@ def test_blocks_leave_room_for_the_weights_between_the_products():
 
 def test_few_programs_are_split_and_many_are_not():
     chip = Chip.known(90)
-    assert splits_for(chip, 4 * chip.processors, 10**6, 64) == 1
-    assert splits_for(chip, 4 * chip.processors - 1, 10**6, 64) == 2
+    assert splits_for(chip, 4 * chip.processors, 10**6, 64) == splits_for(chip, 3 * chip.processors, 10**6, 64) == 1
+    assert splits_for(chip, 2 * chip.processors, 10**6, 64) == 2 and splits_for(chip, chip.processors, 10**6, 64) == 4
     assert splits_for(chip, 1, 255, 64) == 1 and splits_for(chip, 1, 512, 64) == 2
-    assert splits_for(chip, 1, 10**6, 64) == 128
+    assert splits_for(chip, 1, 2**20, 64) == 128
+
+
+@pytest.mark.parametrize("programs", [0, 1, 8, 50, 131, 132, 133, 263, 264, 265, 400, 527, 528, 5000])
+@pytest.mark.parametrize("keys", [1, 700, 4096, 5000, 32_768])
+def test_no_split_is_empty_and_rounds_are_filled(programs, keys):
+    """Of both rules; that of rounds against a search of all that it may choose from."""
+    chip = Chip.known(90)
+    for rule in (splits_for(chip, programs, keys, 64), splits_in_rounds(chip, programs, keys, 64, 2)):
+        assert all(keys_of_splits(keys, rule, 64)) and (rule == 1 or keys // rule >= 128)
+    fill = {n: programs * n / (264 * -(-programs * n // 264)) for n in range(1, keys // 256 + 1) if programs and all(keys_of_splits(keys, n, 64))}
+    full = [n for n, share in fill.items() if share >= 0.9]
+    if programs < 528 and fill:
+        assert rule == (full[0] if full else max(fill, key=fill.get))
+    else:
+        assert rule == 1
 
 
 def test_every_program_runs_once_and_the_least_busy_takes_the_next():

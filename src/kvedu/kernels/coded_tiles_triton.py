@@ -9,14 +9,15 @@ from kvedu.kernels.codes_triton import numbers_of, unpacked
 
 
 @triton.jit
-def code_tile(codes, at_S, keys, inside, KIND: tl.constexpr, BITS: tl.constexpr, SIGNED: tl.constexpr, STEP: tl.constexpr,
+def code_tile(codes, at_S, keys, inside, UNIT: tl.constexpr, KIND: tl.constexpr, BITS: tl.constexpr, SIGNED: tl.constexpr, STEP: tl.constexpr,
               D: tl.constexpr, DP: tl.constexpr, NATIVE: tl.constexpr):  # fmt: skip
-    """Codes of some keys as fp16 numbers ``[BLOCK_S, DP]``, not scaled; ``at_S`` is where each key's unit begins.
+    """Codes of some keys as fp16 numbers ``[BLOCK_S, DP]``, not scaled; each key's unit begins UNIT * ``at_S`` bytes after ``codes``.
 
     Along the head (STEP 1) a key's bytes lie side by side and are read once, then cut into codes. Along the
     tokens a byte holds neighbors in time.
     """
     PLANES: tl.constexpr = 8 // BITS
+    at_S = at_S.to(tl.int64) * UNIT
     if STEP == 1:
         byte = tl.arange(0, DP // PLANES)
         mask = inside[:, None] & (byte < D // PLANES)[None, :]
@@ -45,40 +46,50 @@ def scale_tile(scales, at_S, inside, GROUP: tl.constexpr, STEP: tl.constexpr, D:
 
 
 @triton.jit
-def token_scales(scales, zeros, at_S, inside, ZERO: tl.constexpr):
-    """Scale and zero point of each token, 0 where there is none."""
-    scale_S = tl.load(scales + at_S, mask=inside, other=0.0).to(tl.float32)
+def token_scales(scales, zeros, at_S, inside, SCALE: tl.constexpr, ZERO: tl.constexpr):
+    """Scale and zero point of each token, 1 and 0 where there is none."""
+    scale_S = tl.where(inside, 1.0, 0.0)
     zero_S = scale_S * 0.0
-    if ZERO:
-        zero_S = tl.load(zeros + at_S, mask=inside, other=0.0).to(tl.float32)
+    if SCALE:
+        scale_S = tl.load(scales + at_S, mask=inside, other=0.0).to(tl.float32)
+        if ZERO:
+            zero_S = tl.load(zeros + at_S, mask=inside, other=0.0).to(tl.float32)
     return scale_S, zero_S
 
 
 @triton.jit
-def coded_tile(codes, scales, zeros, unit_S, head, keys, inside, code_u, code_k, scale_u, scale_k,
-               dtype: tl.constexpr, KIND: tl.constexpr, BITS: tl.constexpr, SIGNED: tl.constexpr,
+def page_numbers(table, keys, hi, C: tl.constexpr, index: tl.constexpr):
+    """The page of each key; 0 for those from ``hi`` on."""
+    return tl.load(table + keys // C, mask=keys < hi, other=0).to(index)
+
+
+@triton.jit
+def scales_of(ks, kz, vs, vz, page_S, keys, hi, ks_u, vs_u, C: tl.constexpr, K_SCALE: tl.constexpr, K_ZERO: tl.constexpr,
+              V_SCALE: tl.constexpr, V_ZERO: tl.constexpr):  # fmt: skip
+    """Scales and zero points of some tokens' keys and values, where a token has one: a tile ahead, so that nobody waits for them.
+
+    They are 2 bytes that lie apart; a copy to shared memory moves no less than 4, so the loop's own pipeline leaves them out.
+    """
+    at_S = page_S * C + keys % C
+    k_scale, k_zero = token_scales(ks, kz, at_S * ks_u, keys < hi, K_SCALE, K_ZERO)
+    v_scale, v_zero = token_scales(vs, vz, at_S * vs_u, keys < hi, V_SCALE, V_ZERO)
+    return k_scale, k_zero, v_scale, v_zero
+
+
+@triton.jit
+def coded_tile(codes, scales, zeros, unit_S, keys, inside, code_u, scale_u,
+               dtype: tl.constexpr, UNIT: tl.constexpr, KIND: tl.constexpr, BITS: tl.constexpr, SIGNED: tl.constexpr,
                GROUP: tl.constexpr, STEP: tl.constexpr, ZERO: tl.constexpr, D: tl.constexpr,
                DP: tl.constexpr, NATIVE: tl.constexpr):  # fmt: skip
-    """Keys or values of some tokens: (tile in ``dtype``, a scale and a zero point for each token).
-
-    Where a token has one scale the tile holds bare codes; else it is whole and its scale is 1.
-    """
-    at_S = unit_S * code_u + head * code_k
-    tile = code_tile(codes, at_S, keys, inside, KIND, BITS, SIGNED, STEP, D, DP, NATIVE)
-    scale_S = tl.where(inside, 1.0, 0.0)
-    zero_S = scale_S * 0.0
-    at_S = unit_S * scale_u + head * scale_k
-    if GROUP == D and STEP == 1:
-        scale_S, zero_S = token_scales(scales, zeros, at_S, inside, ZERO)
-        tile = tile.to(dtype)
-    elif GROUP > 0:
-        wide = tile.to(tl.float32) * scale_tile(scales, at_S, inside, GROUP, STEP, D, DP)
+    """Keys or values of some tokens in ``dtype`` ``[BLOCK_S, DP]``: bare codes where a token has one scale, or none; else the numbers."""
+    tile = code_tile(codes, unit_S * code_u, keys, inside, UNIT, KIND, BITS, SIGNED, STEP, D, DP, NATIVE)
+    if GROUP > 0 and not (GROUP == D and STEP == 1):
+        wide = tile.to(tl.float32) * scale_tile(scales, unit_S * scale_u, inside, GROUP, STEP, D, DP)
         if ZERO:
-            wide += scale_tile(zeros, at_S, inside, GROUP, STEP, D, DP)
-        tile = wide.to(dtype)
+            wide += scale_tile(zeros, unit_S * scale_u, inside, GROUP, STEP, D, DP)
+        return wide.to(dtype)
     else:
-        tile = tile.to(dtype)
-    return tile, scale_S, zero_S
+        return tile.to(dtype)
 
 
 @triton.jit

@@ -25,26 +25,27 @@ from kvedu.kernels.tiles_triton import find_rows, log_sum, online
 
 
 @triton.jit
-def load_tile(x, table, page, keys, inside, x_p, x_c, C: tl.constexpr, WIDTH: tl.constexpr,
-              BLOCK_S: tl.constexpr, PADDED: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
-    """Rows of one head at these keys, ``[BLOCK_S, PADDED]``.
+def places(table, page, keys, inside, x_p, x_c, C: tl.constexpr, BLOCK_S: tl.constexpr, MASKED: tl.constexpr):
+    """Where the rows of these keys begin, ``[BLOCK_S]``, counted as ``x_p`` (from page to page) and ``x_c`` (from slot to slot) are.
 
-    C = 0: the sequence lies in the one page given. Where a tile lies within one page its number is
-    read once, else for each key. Nothing outside ``inside`` or beyond WIDTH is touched.
+    C = 0: the sequence lies in the one page given. Where a tile lies within one page its number is read once, else for each key;
+    nothing is read of the table for keys that are not ``inside``.
     """
-    d = tl.arange(0, PADDED)
     if C == 0:
-        at = page * x_p + keys.to(tl.int64) * x_c
+        return page * x_p + keys.to(page.dtype) * x_c
     elif C % BLOCK_S == 0:
-        first = tl.min(keys, 0)
-        at = tl.load(table + first // C).to(tl.int64) * x_p + (keys % C).to(tl.int64) * x_c
+        return tl.load(table + tl.min(keys, 0) // C).to(page.dtype) * x_p + (keys % C).to(page.dtype) * x_c
+    elif MASKED:
+        return tl.load(table + keys // C, mask=inside, other=0).to(page.dtype) * x_p + (keys % C).to(page.dtype) * x_c
     else:
-        if MASKED:
-            pages = tl.load(table + keys // C, mask=inside, other=0).to(tl.int64)
-            at = pages * x_p + (keys % C).to(tl.int64) * x_c
-        else:
-            at = tl.load(table + keys // C).to(tl.int64) * x_p + (keys % C).to(tl.int64) * x_c
-    where = x + at[:, None] + d[None, :]
+        return tl.load(table + keys // C).to(page.dtype) * x_p + (keys % C).to(page.dtype) * x_c
+
+
+@triton.jit
+def load_tile(x, at_S, inside, UNIT: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, MASKED: tl.constexpr):
+    """The rows of one head that begin UNIT * ``at_S`` elements after x, ``[BLOCK_S, PADDED]``; what is outside is not touched."""
+    d = tl.arange(0, PADDED)
+    where = x + (at_S.to(tl.int64) * UNIT)[:, None] + d[None, :]
     if MASKED:
         return tl.load(where, mask=inside[:, None] & (d < WIDTH)[None, :], other=0.0)
     elif WIDTH != PADDED:
@@ -58,13 +59,14 @@ def sweep(acc, m, l, q_tile, k, v, table, page, lo, hi, last_M, position_M, fami
           scale, width, k_p, k_c, v_p, v_c,
           C: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, BLOCK_S: tl.constexpr,
           DP: tl.constexpr, DVP: tl.constexpr, MASKED: tl.constexpr, WINDOW: tl.constexpr,
-          WORDS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+          WORDS: tl.constexpr, UNIT: tl.constexpr, ALIKE: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """Take the keys lo .. hi - 1 into (acc, m, l). MASKED: some row must not see some of these keys."""
     for start in tl.range(lo, hi, BLOCK_S):
         keys = start + tl.arange(0, BLOCK_S)
         inside = keys < hi
-        k_tile = load_tile(k, table, page, keys, inside, k_p, k_c, C, D, BLOCK_S, DP, MASKED)
-        s = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
+        at_S = places(table, page, keys, inside, k_p, k_c, C, BLOCK_S, MASKED)
+        k_tile = load_tile(k, at_S, inside, UNIT, D, DP, MASKED)
+        s = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION)
         if MASKED:
             visible = keys[None, :] <= last_M[:, None]
             if WORDS:  # a tree's window was applied to its bits, and to its committed keys by depth
@@ -78,8 +80,10 @@ def sweep(acc, m, l, q_tile, k, v, table, page, lo, hi, last_M, position_M, fami
             elif WINDOW:
                 visible = visible & (keys[None, :] > last_M[:, None] - width)
             s = tl.where(visible, s, float("-inf"))
-        p, shrink, m, l = online(s, m, l)
-        v_tile = load_tile(v, table, page, keys, inside, v_p, v_c, C, DV, BLOCK_S, DVP, MASKED)
+        p, shrink, m, l = online(s, scale, m, l)
+        if not ALIKE:  # else a key's K and V lie at one place, each in its own tensor
+            at_S = places(table, page, keys, inside, v_p, v_c, C, BLOCK_S, MASKED)
+        v_tile = load_tile(v, at_S, inside, UNIT, DV, DVP, MASKED)
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc * shrink[:, None], input_precision=PRECISION)
     return acc, m, l
 
@@ -100,13 +104,15 @@ def attend(q, k, v, out, lse, tables, rows, family, q_n, q_h, k_p, k_c, k_k, v_p
            table_b, family_n, B, scale, width, chunk,
            G: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, C: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_S: tl.constexpr,
            DP: tl.constexpr, DVP: tl.constexpr, ONE_EACH: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
-           WORDS: tl.constexpr, SPLIT: tl.constexpr, PARTIAL: tl.constexpr, EDGES: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+           WORDS: tl.constexpr, SPLIT: tl.constexpr, PARTIAL: tl.constexpr, EDGES: tl.constexpr, UNIT: tl.constexpr, ALIKE: tl.constexpr,
+           PRECISION: tl.constexpr):  # fmt: skip
     """Attention of a block of query rows over one split of its keys.
 
     CAUSAL: the new tokens are keys too, and a token sees those up to itself; else all see the ``old`` keys and
     nothing more. WORDS > 0: token trees, as bits (``kernels/family``). SPLIT 0: no splits; 1: as many as the grid has, of what this block sees; 2: cut at multiples of
     ``chunk`` from the sequence's first key, whatever the step. PARTIAL: store fp32 and the log-sum. EDGES: tiles that
-    every row sees whole are done in a loop of their own, without masks.
+    every row sees whole are done in a loop of their own, without masks. UNIT: how many elements the pages' strides count by, 8 where
+    32 bits then hold every place of a layer, else 1 and 64 bits. ALIKE: K and V have the same strides.
     """
     TOKENS: tl.constexpr = BLOCK_M // G
     head = tl.program_id(0)
@@ -148,7 +154,7 @@ def attend(q, k, v, out, lse, tables, rows, family, q_n, q_h, k_p, k_c, k_k, v_p
     k += head.to(tl.int64) * k_k
     v += head.to(tl.int64) * v_k
     table = tables + b.to(tl.int64) * table_b
-    page = tl.load(table).to(tl.int64)
+    page = tl.load(table).to(tl.int64 if UNIT == 1 else tl.int32)
     family_M = family + at_row * family_n
     position = last * 0 - 1
     if WORDS:  # a tree's tokens stand as deep as they have ancestors; rows without a bit belong to no tree
@@ -163,21 +169,21 @@ def attend(q, k, v, out, lse, tables, rows, family, q_n, q_h, k_p, k_c, k_k, v_p
         if WINDOW:  # and after this one
             left = tl.minimum(hi, tl.cdiv(tl.maximum(end - width, 0), BLOCK_S) * BLOCK_S)
             acc, m, l = sweep(acc, m, l, q_tile, k, v, table, page, lo, left, last, position, family_M, old, scale, width, k_p, k_c, v_p, v_c,
-                              C, D, DV, BLOCK_S, DP, DVP, True, WINDOW, WORDS, PRECISION)  # fmt: skip
+                              C, D, DV, BLOCK_S, DP, DVP, True, WINDOW, WORDS, UNIT, ALIKE, PRECISION)  # fmt: skip
             lo = tl.maximum(lo, left)
         whole = lo + tl.maximum(inner - lo, 0) // BLOCK_S * BLOCK_S
         acc, m, l = sweep(acc, m, l, q_tile, k, v, table, page, lo, whole, last, position, family_M, old, scale, width, k_p, k_c, v_p, v_c,
-                          C, D, DV, BLOCK_S, DP, DVP, False, WINDOW, WORDS, PRECISION)  # fmt: skip
+                          C, D, DV, BLOCK_S, DP, DVP, False, WINDOW, WORDS, UNIT, ALIKE, PRECISION)  # fmt: skip
         lo = whole
     acc, m, l = sweep(acc, m, l, q_tile, k, v, table, page, lo, hi, last, position, family_M, old, scale, width, k_p, k_c, v_p, v_c,
-                      C, D, DV, BLOCK_S, DP, DVP, True, WINDOW, WORDS, PRECISION)  # fmt: skip
+                      C, D, DV, BLOCK_S, DP, DVP, True, WINDOW, WORDS, UNIT, ALIKE, PRECISION)  # fmt: skip
 
     acc = acc / tl.where(l == 0.0, 1.0, l)[:, None]
     dv = tl.arange(0, DVP)
     to = out + (at_row * out_n + at_head * out_h + split * out_s)[:, None] + dv[None, :]
     tl.store(to, acc.to(out.dtype.element_ty), mask=valid[:, None] & (dv < DV)[None, :])
     if PARTIAL:
-        tl.store(lse + at_row * lse_n + at_head * lse_h + split, log_sum(m, l), mask=valid)
+        tl.store(lse + at_row * lse_n + at_head * lse_h + split, log_sum(m * scale, l), mask=valid)
 
 
 def plan_attention(
@@ -200,6 +206,8 @@ def plan_attention(
     check_rows(q=q_NHD, k=k_PCKD, v=v_PCKD, out=out_NHD, tables=tables_BJ, **({} if family_NW is None else {"family": family_NW}))
     if (splits is not None and splits < 1) or (N and not B) or (family_NW is not None and len(family_NW) != N):
         raise KernelError(f"{N} rows of {B} sequences, splits={splits}: want a split or more, a sequence or more, a tree's bits for each row")
+    if scale is not None and not scale > 0:
+        raise KernelError(f"scale={scale} must be above 0: weights are taken relative to a row's largest score")
     if not N:
         return []
     rule = blocks_for(chip, G * N / B, G, max(D, DV), q_NHD.element_size(), tables=J > 1 or bool(split_tokens))
@@ -223,18 +231,20 @@ def plan_attention(
     if lse is not None and ((target.shape, lse.shape) != ((N, H, splits, DV), (N, H, splits)) or target.stride(3) != 1 or lse.stride(2) != 1):
         came, want = f"{tuple(target.shape)} and {tuple(lse.shape)}", f"{(N, H, splits, DV)} and {(N, H, splits)}"
         raise KernelError(f"parts {came} do not fit: want {want}, last axes dense")
+    unit = unit_of(k_PCKD, v_PCKD)
     constants: dict[str, Any] = dict(
         G=G, D=D, DV=DV, C=0 if J == 1 and not split_tokens else C, BLOCK_M=block_m, BLOCK_S=block_s, DP=padded(D), DVP=padded(DV),
         ONE_EACH=one_each, CAUSAL=causal, WINDOW=bool(window), WORDS=0 if family_NW is None else family_NW.shape[1],
         SPLIT=2 if split_tokens else int(splits > 1), PARTIAL=own is not None,
-        EDGES=block_m > 32 if edges is None else edges, PRECISION="ieee",  # of fp32; 16 bits know no other
+        EDGES=block_m > 32 if edges is None else edges, UNIT=unit, ALIKE=k_PCKD.stride()[:2] == v_PCKD.stride()[:2],
+        PRECISION="ieee",  # of fp32; 16 bits know no other
     )  # fmt: skip
     args = dict(
         q=q_NHD, k=k_PCKD, v=v_PCKD, out=target, lse=target if lse is None else lse, tables=tables_BJ, rows=rows_B3,
         family=tables_BJ if family_NW is None else family_NW,
         q_n=q_NHD.stride(0), q_h=q_NHD.stride(1),
-        k_p=k_PCKD.stride(0), k_c=k_PCKD.stride(1), k_k=k_PCKD.stride(2),
-        v_p=v_PCKD.stride(0), v_c=v_PCKD.stride(1), v_k=v_PCKD.stride(2),
+        k_p=k_PCKD.stride(0) // unit, k_c=k_PCKD.stride(1) // unit, k_k=k_PCKD.stride(2),
+        v_p=v_PCKD.stride(0) // unit, v_c=v_PCKD.stride(1) // unit, v_k=v_PCKD.stride(2),
         out_n=target.stride(0), out_h=target.stride(1), out_s=0 if own is None else target.stride(2),
         lse_n=0 if lse is None else lse.stride(0), lse_h=0 if lse is None else lse.stride(1),
         table_b=tables_BJ.stride(0), family_n=0 if family_NW is None else family_NW.stride(0),
@@ -244,6 +254,22 @@ def plan_attention(
     if parts is None and own is not None:
         launches.append(plan_merge(*own, out_NHD, fixed=bool(split_tokens)))
     return launches
+
+
+def unit_of(*pages: Tensor) -> int:
+    """Elements that the strides of pages ``[P, C, ...]`` are counted by: 8 where all are multiples of it and the last place of a layer is
+    then below 2**31 (a layer's K of 32 GiB in bf16), else 1.
+
+    >>> unit_of(torch.empty(9, 16, 8, 128, device="meta")), unit_of(torch.empty(9, 16, 2, 20, device="meta"))
+    (8, 8)
+    >>> unit_of(torch.empty(9, 16, 1, 20, device="meta")), unit_of(torch.empty(2**27, 16, 1, 128, device="meta"))
+    (1, 1)
+    """
+    for x in pages:
+        (P, C), (x_p, x_c) = x.shape[:2], x.stride()[:2]
+        if x_p % 8 or x_c % 8 or (P * x_p + C * x_c) // 8 >= 2**31:
+            return 1
+    return 8
 
 
 def fits(chip: Chip, D: int, dtype: torch.dtype, G: int = 1) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kvedu.kernels.codes_triton import float8_bits, rounded, stored_scale
 from kvedu.kernels.launch import KernelError, Launch, check_whole, power_of_two
-from kvedu.kernels.quantized_attention_triton import refusal
+from kvedu.kernels.coded_step import refusal
 from kvedu.kernels.quantized_pages import KINDS, CodedPages, Exact
 
 

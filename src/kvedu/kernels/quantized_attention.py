@@ -79,7 +79,7 @@ def takes(q_NHD: Tensor, k: Exact, v: Exact, *pages: CodedPages) -> bool:
         if not triton_wanted(None, q_NHD) or graded(q_NHD):
             return False
         from kvedu.kernels.paged_attention_triton import fits
-        from kvedu.kernels.quantized_attention_triton import refusal
+        from kvedu.kernels.coded_step import refusal
 
         chip = chip_of(q_NHD)
         held = chip.products_pay(len(q_NHD)) and not any(refusal(side, q_NHD) for side in pages)

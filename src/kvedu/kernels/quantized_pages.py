@@ -118,7 +118,7 @@ def quantized_write(
         return
     fresh_NKD, tails = exact
     if triton_wanted(triton, fresh_NKD):
-        from kvedu.kernels.quantized_attention_triton import refusal
+        from kvedu.kernels.coded_step import refusal
 
         if triton or refusal(pages, fresh_NKD) is None:
             from kvedu.kernels.quantize_triton import plan_quantize

@@ -48,12 +48,34 @@ def buffers_of(chip: Chip, stages: int, block_m: int, tables: bool = True) -> in
 
 
 def splits_for(chip: Chip, programs: int, keys: int, block_s: int) -> int:
-    """Splits that fill the chip: four programs a multiprocessor, none with less than four tiles of keys.
+    """Splits that bring a chip as near to four programs a multiprocessor as they can; none has less than four tiles of keys, none is empty.
 
-    >>> splits_for(Chip.known(90), programs=8, keys=32_768, block_s=64), splits_for(Chip.known(90), 512, 32_768, 64)
-    (66, 2)
+    >>> splits_for(Chip.known(90), programs=8, keys=32_768, block_s=64), splits_for(Chip.known(90), 512, 4096, 64)
+    (64, 1)
     """
-    return max(1, min(-(-4 * chip.processors // max(programs, 1)), keys // (4 * block_s), 128))
+    wanted = (8 * chip.processors + programs) // (2 * max(programs, 1))
+    tiles = -(-keys // block_s)
+    share = -(-tiles // max(1, min(wanted, keys // (4 * block_s), 128)))
+    return -(-tiles // share)
+
+
+def splits_in_rounds(chip: Chip, programs: int, keys: int, block_s: int, resident: int) -> int:
+    """The fewest splits whose programs fill nine tenths of whole rounds of ``resident`` programs a multiprocessor; tiles as in ``splits_for``.
+
+    For a kernel that computes nearly as long as it reads: what few programs of a last round then lack, the memory's speed does not make up.
+
+    >>> splits_in_rounds(Chip.known(90), 8, 32_768, 128, resident=2), splits_in_rounds(Chip.known(90), 256, 4096, 128, 2)
+    (32, 1)
+    """
+    room, tiles = chip.processors * resident, -(-keys // block_s)
+    found, filled = 1, 0.0
+    for splits in range(1, max(1, min(keys // (4 * block_s), 128)) + 1):
+        whole = room * -(-programs * splits // room)
+        if -(-tiles // -(-tiles // splits)) == splits and programs * splits > filled * whole:
+            found, filled = splits, programs * splits / whole
+        if filled >= 0.9 or programs >= 2 * room:
+            break
+    return found
 
 
 def keys_of_splits(keys: int, splits: int, block_s: int) -> list[int]:

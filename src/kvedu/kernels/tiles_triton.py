@@ -35,15 +35,17 @@ def find_rows(rows, block, B, TOKENS: tl.constexpr, ONE_EACH: tl.constexpr, FIEL
 
 
 @triton.jit
-def online(s, m, l):
-    """Take a tile of scores (base 2, hidden ones -inf) into the running maximum and sum: (weights, shrink, m, l).
+def online(s, scale, m, l):
+    """Take a tile of scores (hidden ones -inf) into the running maximum and sum: (weights, shrink, m, l).
 
-    A row that has seen nothing yet keeps the maximum -inf; 0 is subtracted instead, so no inf - inf arises.
+    Weights are powers of two of scores times ``scale``, which is above 0 and has log2(e) in it; m is a maximum of bare scores, so that
+    multiplying and subtracting are one instruction. A row that has seen nothing yet keeps the maximum -inf; 0 is subtracted
+    instead, so no inf - inf arises.
     """
     m_new = tl.maximum(m, tl.max(s, 1))
-    safe = tl.where(m_new == float("-inf"), 0.0, m_new)
-    p = tl.math.exp2(s - safe[:, None])
-    shrink = tl.math.exp2(m - safe)
+    safe = tl.where(m_new == float("-inf"), 0.0, m_new * scale)
+    p = tl.math.exp2(s * scale - safe[:, None])
+    shrink = tl.math.exp2(m * scale - safe)
     return p, shrink, m_new, l * shrink + tl.sum(p, 1)
 
 

@@ -4,9 +4,11 @@
   const { rect, line, label, color, ink, faint, bad, good, binary, count, plural } = kvfig;
   const MOST = 128; // splits, as the kernel's rule has it
 
-  /* The kernel's rule: four programs a multiprocessor, none with less than four tiles of keys. */
-  const splitsFor = (processors, programs, keys, tile) =>
-    Math.max(1, Math.min(Math.ceil((4 * processors) / Math.max(programs, 1)), Math.floor(keys / (4 * tile)), MOST));
+  /* The kernel's rule: as near to four programs a multiprocessor as can be, none with less than four tiles of keys, none without a key. */
+  const splitsFor = (processors, programs, keys, tile) => {
+    const wanted = Math.floor((8 * processors + programs) / (2 * Math.max(programs, 1))), tiles = Math.ceil(keys / tile);
+    return Math.ceil(tiles / Math.ceil(tiles / Math.max(1, Math.min(wanted, Math.floor(keys / (4 * tile)), MOST))));
+  };
   /* Keys of each split: whole tiles, equal shares rounded up. */
   const keysOfSplits = (keys, splits, tile) => {
     const share = Math.ceil(Math.ceil(keys / splits) / tile) * tile;
