@@ -35,10 +35,11 @@ def plan_cascade(
         )
     parts = q_NHD.new_empty((N, H, sum(splits), DV), dtype=torch.float32)
     logs = q_NHD.new_empty((N, H, sum(splits)), dtype=torch.float32)
-    cut = splits[0]  # of the prefix; a third buffer would cost registers that chips without wgmma do not have
+    cut = splits[0]  # of the prefix; where products take their operands from registers, two programs of 4 warps have too few for two buffers
+    eight = 8 if chip.stages > 1 and not chip.wgmma else None
     shared = plan_attention(
         q_NHD, k_PCKD, v_PCKD, prefix.table, prefix.rows, out_NHD, chip=chip, causal=False, splits=cut,
-        parts=(parts[:, :, :cut], logs[:, :, :cut]), **blocks | {"stages": stages or (many["stages"] if chip.wgmma else min(many["stages"], 2))},
+        parts=(parts[:, :, :cut], logs[:, :, :cut]), **blocks | {"warps": warps or eight},
     )  # fmt: skip
     own = plan_attention(
         q_NHD, k_PCKD, v_PCKD, layout.tables, layout.rows, out_NHD, chip=chip, splits=splits[1], one_each=layout.one_each,
