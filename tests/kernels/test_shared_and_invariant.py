@@ -13,6 +13,7 @@ from kvedu.kernels.invariant import (  # fmt: skip
 )
 from kvedu.kernels.launch import Chip, KernelError, missing, runs_on
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention_reference
+from kvedu.kernels.splits import buffers_of, needed
 
 needs_triton = pytest.mark.skipif(not runs_on(torch.device(DEVICE)), reason=f"no Triton: {missing()} (no GPU needed)")
 FIXED = {"block_m": 16, "block_s": 16, "split_tokens": 32}
@@ -186,11 +187,19 @@ def test_noise_is_philox():
                 assert got.item() == winner
 
 
+def held(blocks, D, dtype, chip):
+    """Shared memory that a program of these blocks takes."""
+    buffers = buffers_of(chip, blocks["stages"], blocks["block_m"])
+    return needed(D, dtype.itemsize, blocks["block_m"], blocks["block_s"], buffers)
+
+
 def test_one_shape_of_attention_for_each_precision_head_and_chip():
     """What registers hold decides, never a step; every split is whole blocks of keys."""
     for chip in (Chip(), Chip.known(75), Chip.known(90)):
         for D in (8, 64, 128, 256):
             for dtype in (torch.float16, torch.float32):
                 fixed = attention_blocks(D, dtype, chip)
-                assert fixed["split_tokens"] % fixed["block_s"] == 0 and fixed["stages"] == chip.stages and not fixed["edges"]
+                assert fixed["split_tokens"] % fixed["block_s"] == 0 and not fixed["edges"]
+                assert (fixed["stages"] > 1) == (chip.capability != 75) and held(fixed, D, dtype, chip) <= chip.shared
+    assert [attention_blocks(128, torch.float16, Chip.known(c))["stages"] for c in (75, 80, 86, 120)] == [1, 5, 5, 5]
     assert attention_blocks(128, torch.bfloat16, Chip.known(90)) == ATTENTION

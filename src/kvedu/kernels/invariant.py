@@ -18,9 +18,10 @@ from kvedu.kernels.launch import Chip, check_rows, chip_of, triton_wanted
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference, unreadable
 from kvedu.kernels.panel_linear import PanelWeight, panel_linear, panels_pay, step
 from kvedu.kernels.softmax import merge_cost
+from kvedu.kernels.splits import RESERVED, buffers_of, needed
 from kvedu.units import Cost
 
-ATTENTION = {"block_m": 32, "block_s": 64, "split_tokens": 1024, "edges": False, "warps": 4, "stages": 3}
+ATTENTION = {"block_m": 32, "block_s": 64, "split_tokens": 1024, "edges": False, "warps": 4, "stages": 5}
 """The one shape of attention over 16 bits: 32 query rows, 64 keys, splits of 1,024 keys. ``attention_blocks`` has those of other heads."""
 LINEAR = {"rows": 64, "outs": 64, "depth": 64}
 """The one tile of a matrix product, and how much of a row is taken at once."""
@@ -33,7 +34,11 @@ def attention_blocks(D: int, dtype: torch.dtype, chip: Chip) -> dict[str, int]:
     16
     """
     smaller = {"block_m": 16, "block_s": 16} if dtype == torch.float32 else {"block_m": 16, "block_s": 32} if chip.capability == 75 else {}
-    return ATTENTION | {"stages": chip.stages} | (smaller or ({"block_s": 32} if D > 128 else {}))
+    shape = ATTENTION | (smaller or ({"block_s": 32} if D > 128 else {}))
+    stages = 1 + 2 * (chip.stages - 1)  # changes no bit: how many tiles are on their way
+    while stages > 1 and RESERVED + needed(D, dtype.itemsize, shape["block_m"], shape["block_s"], buffers_of(chip, stages, shape["block_m"])) > chip.shared:
+        stages -= 2
+    return shape | {"stages": stages}
 
 
 def invariant_attention(
