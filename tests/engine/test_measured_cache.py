@@ -9,8 +9,17 @@ from kvedu.caches.kv_format import KVFormat
 from kvedu.engine.engine import Engine
 from kvedu.errors import CacheFull, RequestError
 from kvedu.model.transformer import Transformer
+from kvedu.speculative.ngram import NGram
 from kvedu.units import MiB
 from tiny import tiny_config, tiny_model
+
+
+class Bottomless(NGram):
+    """A proposer that does not say how deep it goes."""
+
+    def __init__(self):
+        super().__init__()
+        self.deepest = None
 
 
 @pytest.fixture
@@ -83,6 +92,16 @@ def test_rows_of_guesses_and_scores_count(monkeypatch, tokens, guesses, rows):
     seen, logits = [], Transformer.logits
     monkeypatch.setattr(Transformer, "logits", lambda self, x: (seen.append(len(x)), logits(self, x))[1])
     memory.largest_step(tiny_model(), sequences=5, tokens=tokens, page_size=4, guesses=guesses)
+    assert seen == [rows]
+
+
+@pytest.mark.parametrize("speculate, rows", [(None, 25), (NGram(k=2), 25), (NGram(k=7), 40), (Bottomless(), 85)])
+def test_an_engine_that_guesses_leaves_room_for_its_guesses(gpu, monkeypatch, speculate, rows):
+    """A row for each text and one for each of its guesses, as deep as its proposer goes; any request may come with a few of its own."""
+    seen, logits = [], Transformer.logits
+    monkeypatch.setattr(memory, "AT_ONCE", 1)
+    monkeypatch.setattr(Transformer, "logits", lambda self, x: (seen.append(len(x)), logits(self, x))[1])
+    Engine(tiny_model(), page_size=4, max_running=5, token_budget=512, speculate=speculate)
     assert seen == [rows]
 
 

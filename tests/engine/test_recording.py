@@ -12,6 +12,7 @@ from kvedu.caches.kv_format import KVFormat
 from kvedu.caches.paged import PagedCache
 from kvedu.caches.paged_quantized import PagedQuantizedCache
 from kvedu.engine.graphs import LADDER, Again, DecodeGraphs, cuda_graph
+from kvedu.errors import RequestError
 from kvedu.kernels import native
 from kvedu.model.transformer import Transformer
 from tiny import random_ids, tiny_config, tiny_model
@@ -123,13 +124,16 @@ def test_recordings_can_be_made_before_anybody_comes(format):
         steps = engine.executor.graphs
         if warm:
             before = [pages[: engine.cache.n_blocks].clone() for pages in engine.cache.page_tensors]
-            steps.warm(sequences=3, pages=5)
+            assert engine.warm(tokens=5 * engine.cache.page_size - 1, sequences=3) == 12
             assert all(torch.equal(a, b[: len(a)]) for a, b in zip(before, engine.cache.page_tensors))
             assert sorted(steps.recorded) == [(batch, width) for batch in (1, 2, 4) for width in (1, 2, 4, 8)]
         for i in range(3):
             engine.add(random_ids(4 + i, seed=i), max_new_tokens=6 + 4 * i, ignore_eos=True)
+        with pytest.raises(RequestError, match="requests are running"):
+            engine.warm(tokens=8)
         run_out(engine)
         assert not warm or len(steps.recorded) == 12
+        assert graphs or engine.warm(tokens=8) == 0
         return [engine.results(i)[0].token_ids for i in range(3)]
 
     assert tokens(lambda model, cache: DecodeGraphs(model, cache, ladder=(1, 2, 4, 8), record=Again), True) == tokens(False, False)

@@ -8,11 +8,11 @@ from typing import Any, Callable, Hashable, Iterator, Sequence as Seq
 
 from kvedu.caches.blocks import Reuse
 from kvedu.caches.kv_format import KVFormat
-from kvedu.engine.depths import Depths, Measured
+from kvedu.engine.depths import FARTHEST, Depths, Measured
 from kvedu.engine.drafts import Drafts
 from kvedu.engine.executor import Executor
 from kvedu.engine.graphs import MakeGraphs, recorder
-from kvedu.engine.memory import measured_cache_bytes
+from kvedu.engine.memory import GUESSES, measured_cache_bytes
 from kvedu.engine.pages import paged_cache_for
 from kvedu.engine.plan import Plan
 from kvedu.engine.scheduler import Scheduler
@@ -73,7 +73,8 @@ class Engine:
     ) -> None:
         make_graphs, limits = recorder(model, graphs), {key: settings[key] for key in ("max_running", "token_budget") if key in settings}
         if cache_bytes is None:
-            cache_bytes = measured_cache_bytes(model, share=memory_share, page_size=page_size, kv_format=kv_format, **limits)
+            guesses = GUESSES if speculate is None else max(GUESSES, speculate.deepest or FARTHEST)
+            cache_bytes = measured_cache_bytes(model, share=memory_share, page_size=page_size, kv_format=kv_format, guesses=guesses, **limits)
         self.cache = paged_cache_for(
             model, cache_bytes, page_size, reuse, kv_format, settings.get("max_running", 64), spare=make_graphs is not None
         )
@@ -135,6 +136,21 @@ class Engine:
                 f"the request may grow to {request.cached_tokens} tokens; past {rope.switch_length} the {rope.kind} RoPE "
                 "changes its frequencies and cached keys turn wrong. Ask for fewer, or use generate with NoCache"
             )
+
+    def warm(self, tokens: int, sequences: int | None = None) -> int:
+        """Record now the decode steps of up to ``sequences`` texts (None: of as many as run at once), the longest of up to so many tokens;
+        no request then waits for it. Returns how many recordings there are: none where steps are not recorded, as on a CPU.
+
+        Cost: some runs of a step for each number of texts of the ladder and each width of the block table, which doubles.
+        Raises ``RequestError`` while requests run.
+        """
+        if not self.idle:
+            raise RequestError("requests are running, and a recording writes where their logits stand; warm the engine before the first, or when it is idle")
+        graphs = self.executor.graphs
+        if graphs is None:
+            return 0
+        graphs.warm(min(sequences or self.scheduler.max_running, self.scheduler.max_running), -(-tokens // self.cache.page_size))
+        return len(graphs.recorded)
 
     @property
     def idle(self) -> bool:
