@@ -23,7 +23,7 @@ from nbformat import NotebookNode
 from kvedu.viz.explore import WIDGET
 
 FAILS = "raises-exception"
-UNWRITTEN = {"NotYet", "NotImplementedError", "NameError", "InterpreterError"}
+UNWRITTEN = {"NotYet", "NotImplementedError", "InterpreterError"}
 """Errors that come of an exercise not being written. Any other in a learner's notebook is a fault of the lab."""
 
 

@@ -253,7 +253,7 @@ def answers(record, C=16, n=(6, 4, 2)):
 
     def work():
         rows = torch.stack((torch.arange(4), torch.ones(4).long(), given["lengths"] - 1), 1)
-        layout = PagedLayout(given["tables"].int(), rows)
+        layout = PagedLayout(given["tables"].int(), rows, one_each=True)
         step = given["ids"], given["positions"], given["slots"]
         logits_BV.copy_(fused_decode(model, cache.k, cache.v, *step, layout))
 

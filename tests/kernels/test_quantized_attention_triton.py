@@ -271,6 +271,27 @@ def test_what_does_not_fit_is_refused():
         attend(made.q_NHD, keys, elsewhere, k, v, layout)
 
 
+def test_what_does_not_fit_is_not_written():
+    """Refused before a byte is written."""
+    made = there(Made(integer(8, 64), integer(8, 64), F32, residual=2, counts=(1, 1), starts=(35, 3)))
+    pages, (fresh, tails) = made.sides[0], made.exact[0]
+    rows, units = torch.zeros(2, 4, dtype=torch.int64, device=DEVICE), torch.zeros(2, 3, dtype=torch.int64, device=DEVICE)
+    write, before = partial(quantized_write, triton=True), [x.clone() for x in pages.tensors]
+    for exact, where, sign in (
+        (Exact(fresh[:, :1], tails[:, :, :1]), (rows, units), "want 1 heads of 64 in both"),
+        (Exact(fresh[..., :48], tails[..., :48]), (rows, units), "want 2 heads of 48 in both"),
+        (Exact(fresh, tails[..., :48]), (rows, units), "want 2 heads of 64 in both"),
+        (Exact(fresh, tails), (rows[:, :3], units), "want .N, K, D., .B, 4. and .M, 3."),
+        (Exact(fresh, tails), (rows, units[:, :2]), "want .N, K, D., .B, 4. and .M, 3."),
+        (Exact(fresh, tails), (rows.to("meta"), units), "rows are on meta"),
+        (Exact(fresh, tails.to("meta")), (rows, units), "tails are on meta"),
+        (Exact(fresh.transpose(1, 2).contiguous().transpose(1, 2), tails), (rows, units), "fresh must be dense"),
+    ):  # fmt: skip
+        with pytest.raises(KernelError, match=sign):
+            write(pages, exact, *where)
+    assert all(torch.equal(x.view(torch.uint8), y.view(torch.uint8)) for x, y in zip(pages.tensors, before))
+
+
 @pytest.mark.parametrize("triton", [True, False])
 def test_a_step_of_nothing_gives_nothing(triton):
     made = Made(integer(8, 64), integer(8, 64), F32, counts=(1,), starts=(3,)).write(quantized_write_reference)

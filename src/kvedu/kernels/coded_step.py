@@ -114,3 +114,23 @@ def check_step(q_NHD: Tensor, keys: CodedPages, values: CodedPages, k: Exact, v:
         )
     check_whole(rows=rows_B4)
     check_rows(q=q_NHD, tables=tables_BJ, rows=rows_B4)
+
+
+def check_write(pages: CodedPages, exact: Exact, rows_B4: Tensor, units_M3: Tensor) -> None:
+    """Raise ``KernelError`` for formats, shapes, layouts and devices that the kernel which codes units does not read."""
+    fresh, tails = exact
+    if fresh.dim() != 3 or rows_B4.dim() != 2 or rows_B4.shape[1] != 4 or units_M3.dim() != 2 or units_M3.shape[1] != 3:
+        came = f"fresh {tuple(fresh.shape)}, rows {tuple(rows_B4.shape)} and units {tuple(units_M3.shape)}"
+        raise KernelError(f"{came} do not fit: want [N, K, D], [B, 4] and [M, 3]")
+    if reason := refusal(pages, fresh):
+        raise KernelError(reason)
+    (K, D), held = fresh.shape[1:], (pages.coded.codes.shape[2], pages.length)
+    if held != (K, D) or tails.shape[2:] != (K, D):
+        raise KernelError(f"pages hold {held[0]} heads of {held[1]}, tails are {tuple(tails.shape)}; want {K} heads of {D} in both, as the step's own {tuple(fresh.shape)}")
+    for name, x in (("fresh", fresh), ("tails", tails)):
+        if x.numel() and x.stride(-1) != 1:
+            raise KernelError(f"the last axis of {name} must be dense, its stride is {x.stride(-1)}; call .contiguous()")
+    for name, x in (("tails", tails), ("rows", rows_B4), ("units", units_M3), ("pages", pages.coded.codes)):
+        if x.device != fresh.device and fresh.device.type != "meta":
+            raise KernelError(f"{name} are on {x.device}, the step's own numbers on {fresh.device}; move one of them")
+    check_whole(rows=rows_B4, units=units_M3)

@@ -7,9 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kvedu.kernels.coded_step import check_write
 from kvedu.kernels.codes_triton import float8_bits, rounded, stored_scale
-from kvedu.kernels.launch import KernelError, Launch, check_whole, power_of_two
-from kvedu.kernels.coded_step import refusal
+from kvedu.kernels.launch import Launch, power_of_two
 from kvedu.kernels.quantized_pages import KINDS, CodedPages, Exact
 
 
@@ -87,13 +87,8 @@ def code_units(
 
 def plan_quantize(pages: CodedPages, exact: Exact, rows_B4: Tensor, units_M3: Tensor) -> Launch:
     """The one launch."""
-    check_whole(rows=rows_B4, units=units_M3)
+    check_write(pages, exact, rows_B4, units_M3)
     format, coded, (N, K, D) = pages.format, pages.coded, exact.fresh.shape
-    if reason := refusal(pages, exact.fresh):
-        raise KernelError(reason)
-    for name, x in (("fresh", exact.fresh), ("tails", exact.tails)):
-        if x.numel() and x.stride(-1) != 1:
-            raise KernelError(f"the last axis of {name} must be dense, its stride is {x.stride(-1)}; call .contiguous()")
     codes = coded.codes.flatten(0, 1)
     scale = codes if coded.scale is None else coded.scale.flatten(0, 1)
     zero = scale if coded.zero is None else coded.zero.flatten(0, 1)
