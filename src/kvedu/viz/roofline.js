@@ -56,11 +56,12 @@
         after += 6.9 * text.length + 8;
       });
       const measured = data.points.filter((p) => p.machine === state.machine);
+      const onPaper = `fill:${color(4)};paint-order:stroke;stroke:var(--kv-paper, #fff);stroke-width:5px`; // the ridge's line ends where their words begin
       measured.forEach((point, i) => {
         const at = x(point.intensity), up = y(point.flops);
         tree.push(["path", { d: d3.symbol(d3.symbolCross, 60)(), transform: `translate(${at.toFixed(1)},${up.toFixed(1)})`, style: `fill:${color(4)}` }]);
         tree.push(label(at - 3, up + 18, String(i + 1), { fill: color(4), weight: 600 }));
-        tree.push(label(width - 26, bottom - 26 - 15 * (measured.length - 1 - i), `${i + 1}: ${point.name}`, { fill: color(4), "text-anchor": "end", "font-size": 11 }));
+        tree.push(label(width - 26, bottom - 26 - 15 * (measured.length - 1 - i), `${i + 1}: ${point.name}`, { style: onPaper, "text-anchor": "end", "font-size": 11 }));
       });
       if (measured.length) tree.push(label(width - 26, bottom - 26 - 15 * measured.length, "✚ measured", { fill: color(4), weight: 600, "text-anchor": "end" }));
       return [high + (narrow ? 18 : 0), ...tree];
