@@ -2,11 +2,12 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from kvedu.book import rows
+from kvedu.book import provenance, rows
 from kvedu.book.provenance import common_parts, current_commit, describe, machine_info, other_parts
 from kvedu.errors import KveduError
 
@@ -82,6 +83,24 @@ def test_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert current_commit() == "abc"
     monkeypatch.delenv("KVEDU_COMMIT")
     assert re.fullmatch(r"[0-9a-f]{12}\+?|unknown", current_commit())
+
+
+def test_a_stored_measurement_is_no_change_and_any_other_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All figures of one `make traces` but the first had come from "uncommitted changes", and all rows of one `make bench`."""
+    monkeypatch.delenv("KVEDU_COMMIT", raising=False)
+    names = ["src/a.py", "bench/results/a.json", "book/figures/a.json", "book/figures/a.py", "bench/a.py"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "1"]):
+        subprocess.run([*git, *words], check=True)
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "src" / "a.py"))
+    for name in names:
+        (tmp_path / name).write_text("2")
+        assert current_commit().endswith("+") == (not name.endswith(".json")), name
+        (tmp_path / name).write_text("1")
+    assert re.fullmatch("[0-9a-f]{12}", current_commit())
 
 
 def test_gpu_is_named_before_the_cpu() -> None:

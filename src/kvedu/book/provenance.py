@@ -54,14 +54,20 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
+STORED = ":(top,exclude)bench/results", ":(top,exclude)book/figures/*.json", ":(top,exclude)book/stored"
+
+
 def current_commit() -> str:
-    """The commit in force: ``KVEDU_COMMIT`` where the build sets it, else git's; ``+`` marks uncommitted changes."""
+    """The commit in force: ``KVEDU_COMMIT`` where the build sets it, else git's; ``+`` marks uncommitted changes.
+
+    What was measured is no change: a command that stores ten rows measures the tenth with the same code as the first.
+    """
     if commit := os.environ.get("KVEDU_COMMIT"):
         return commit
     try:
         here = Path(__file__).parent
         head = _run("git", "-C", str(here), "rev-parse", "--short=12", "HEAD")
-        changed = _run("git", "-C", str(here), "status", "--porcelain", "--untracked-files=no")
+        changed = _run("git", "-C", str(here), "status", "--porcelain", "--untracked-files=no", "--", ":(top)", *STORED)
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return head + ("+" if changed else "")
