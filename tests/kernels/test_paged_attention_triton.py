@@ -5,8 +5,9 @@ import torch
 from attention_laws import law_equals_definition
 from scenes import DEVICE, DTYPES, make_scene
 
-from kvedu.kernels.launch import Chip, KernelError, missing, runs_on
+from kvedu.kernels.launch import Chip, KernelError, interpreted, missing, runs_on
 from kvedu.kernels.paged_attention import PagedLayout, paged_attention, paged_attention_reference
+from kvedu.kernels.watch import watching
 
 pytestmark = pytest.mark.skipif(not runs_on(torch.device(DEVICE)), reason=f"no Triton: {missing()} (no GPU needed)")
 
@@ -79,6 +80,7 @@ def test_values_of_another_width(DV):
     scene = make_scene(CHUNKS, 6, 2, 32, 16, DV=DV, dtype=torch.float32)
     law_equals_definition(run, scene, None, **SMALL)
     law_equals_definition(run, scene, None, **SMALL, splits=2)
+    law_equals_definition(run, make_scene(CHUNKS, 3, 1, 32, 16, DV=DV, dtype=torch.float32), None, **SMALL)  # of 4: rows of V no multiple of 8 apart
 
 
 @pytest.mark.parametrize("H, K", [(12, 12), (32, 8), (28, 4), (8, 1), (4, 2), (9, 3), (25, 1)])
@@ -121,6 +123,7 @@ def test_a_window_of_w_shows_w(W, pieces):
 def test_any_strides():
     """Gaps of NaN between pages, tokens, heads and queries; queries as a slice of a wider product."""
     law_equals_definition(run, make_scene(CHUNKS, 6, 2, 24, 8, stretch=2), 20, **SMALL)
+    law_equals_definition(run, make_scene(CHUNKS, 6, 2, 24, 8, stretch=2), None, **SMALL, edges=True)
     law_equals_definition(run, make_scene(DECODE, 6, 2, 24, 8, stretch=2), None, **SMALL, splits=2)
 
 
@@ -196,6 +199,39 @@ def test_keys_and_values_may_lie_differently(whose):
     law_equals_definition(run, type(scene)(scene.q, k, v, scene.layout, scene.dense), **SMALL)
 
 
+@pytest.mark.parametrize("C", [16, 50], ids=["pages", "one page each"])
+def test_pages_of_keys_and_values_may_lie_apart_differently(C):
+    """Slots of a page alike, pages not: V in a store that has another layer's between any two of its pages."""
+    scene = make_scene([(3, 40), (1, 9)], 6, 2, 16, C)
+    v = torch.full((2 * len(scene.v), *scene.v.shape[1:]), torch.nan, dtype=scene.v.dtype, device=DEVICE)[::2].copy_(scene.v)
+    law_equals_definition(run, type(scene)(scene.q, scene.k, v, scene.layout, scene.dense), **SMALL)
+
+
+def test_how_places_are_counted():
+    """By 8 up to the last place that 32 bits hold, in one long page too; one side that cannot be is enough for both to be counted singly."""
+    from kvedu.kernels.paged_attention_triton import unit_of
+
+    few = torch.empty(1, 4, 1, 16, device="meta")
+    for P, C, x_p, x_c, unit in ((2**20 - 2, 16, 2**14, 2**10, 8), (2**20, 16, 2**14, 2**10, 1), (1, 2**20, 16, 2**13, 8), (1, 2**21, 16, 2**13, 1)):
+        x = torch.empty(0, device="meta").as_strided((P, C, 1, 16), (x_p, x_c, 16, 1))
+        assert unit_of(few, x) == unit_of(x, few) == unit, (P, C)
+
+
+@pytest.mark.skipif(not interpreted(), reason="accesses are seen in Triton's interpreter")
+@pytest.mark.parametrize("C", [5, 16, 100])
+@pytest.mark.parametrize("blocks", [{"edges": True}, {"edges": False, "splits": 2}], ids=["edges", "split"])
+def test_nothing_is_read_beside_the_tensors(C, blocks):
+    """C094: tables end with the last page, and gaps lie between rows of queries, keys and values; not even what is thrown away comes from there."""
+    from kvedu.kernels.paged_attention_triton import plan_attention
+
+    for spec in (DECODE, CHUNKS):
+        scene = make_scene(spec, 6, 2, 24, C, stretch=2)
+        out = torch.empty_like(scene.q)
+        for launch in plan_attention(scene.q, scene.k, scene.v, scene.layout.tables, scene.layout.rows, out, chip=Chip(), **SMALL, **blocks):
+            with watching(strict=True, **{name: x for name, x in launch.args.items() if isinstance(x, torch.Tensor)}):
+                launch.run()
+
+
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])
 def test_a_scale_that_is_not_above_0_is_refused(scale):
     scene = make_scene([(1, 9)], 1, 1, 16, 16)
@@ -263,6 +299,39 @@ def test_fixed_splits_give_the_same_bits_in_any_company_and_any_chunks(window):
             alone = PagedLayout(scene.layout.tables[b : b + 1], torch.tensor([[0, 1, old + i]], device=DEVICE))
             one = run(scene.q[first + i : first + i + 1], scene.k, scene.v, alone, window, **fixed)
             assert torch.equal(one[0], together[first + i]), (b, i)
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    """A product less a number is rounded once, as what assemblers make of it; the interpreter alone rounds twice."""
+    if DEVICE != "cpu":
+        return
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    times, minus = InterpreterBuilder.create_fmul, InterpreterBuilder.create_fsub
+
+    def product(builder, a, b):
+        found = times(builder, a, b)
+        found.exact = a.data.astype("float64") * b.data
+        return found
+
+    def difference(builder, a, b):
+        found = minus(builder, a, b)
+        if hasattr(a, "exact"):
+            found.data = (a.exact - b.data).astype(found.data.dtype)
+        return found
+
+    monkeypatch.setattr(InterpreterBuilder, "create_fmul", product)
+    monkeypatch.setattr(InterpreterBuilder, "create_fsub", difference)
+
+
+def test_a_tile_that_a_row_does_not_see_changes_no_bit(fused):
+    """C046: where the maximum stays nothing shrinks, not by the rounding of a product either: it would add up, tile by tile."""
+    scene = make_scene([(30, 20)], 2, 1, 16, 16, dtype=torch.float32)
+    together = run(scene.q * 30, scene.k, scene.v, scene.layout, block_m=64, block_s=16, edges=False)
+    for i in (0, 5, 9):
+        alone = PagedLayout(scene.layout.tables, torch.tensor([[0, 1, 20 + i]], device=DEVICE))
+        assert torch.equal(run(scene.q[i : i + 1] * 30, scene.k, scene.v, alone, block_m=64, block_s=16, edges=False)[0], together[i]), i
 
 
 def test_nan_in_a_key_that_is_seen_shows():

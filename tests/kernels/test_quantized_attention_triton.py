@@ -12,9 +12,10 @@ from test_quantized_attention import FORMATS, Made
 from kvedu.caches.formats import float8, integer
 from kvedu.kernels import quantized_attention as quantized_attention_module
 from kvedu.kernels.attention import attention_grouped
-from kvedu.kernels.launch import Chip, KernelError, missing, runs_on
+from kvedu.kernels.launch import Chip, KernelError, interpreted, missing, runs_on
 from kvedu.kernels.quantized_attention import quantized_attention, quantized_attention_reference, takes
-from kvedu.kernels.quantized_pages import Exact, quantized_write, quantized_write_reference
+from kvedu.kernels.quantized_pages import CodedPages, Exact, quantized_write, quantized_write_reference
+from kvedu.kernels.watch import watching
 
 pytestmark = pytest.mark.skipif(not runs_on(torch.device(DEVICE)), reason=f"no Triton: {missing()} (no GPU needed)")
 F32, F16 = torch.float32, torch.float16
@@ -290,6 +291,63 @@ def test_what_does_not_fit_is_not_written():
         with pytest.raises(KernelError, match=sign):
             write(pages, exact, *where)
     assert all(torch.equal(x.view(torch.uint8), y.view(torch.uint8)) for x, y in zip(pages.tensors, before))
+
+
+@pytest.mark.parametrize("by_words", [True, False])
+@pytest.mark.parametrize("name", WHOLE)
+def test_values_that_are_all_zero(name, by_words):
+    """A tile whose values have no scale to be counted in, before one that has and after it."""
+    made = Made(WHOLE[name], WHOLE[name], F32, counts=(1,), starts=(60,))
+    for x in (made.numbers[1][0][:16], made.numbers[1][0][32:48]):
+        x.zero_()
+    made.write(quantized_write_reference)
+    got = there(made).attend(partial(quantized_attention, triton=True, block_m=16, block_s=16, splits=1, by_words=by_words)).cpu()
+    torch.testing.assert_close(got, made.attend(quantized_attention_reference), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [23, 24, 25])
+def test_a_window_that_begins_at_the_border_of_a_tile(width):
+    """The first key that is seen is the first of a tile, or the last, or the last but one: its tile is not left out."""
+    made = Made(integer(8, 64), integer(8, 64), F32, counts=(1,), starts=(38,)).write(quantized_write_reference)
+    got = there(made).attend(partial(quantized_attention, triton=True, block_m=16, block_s=16, splits=1), width).cpu()
+    torch.testing.assert_close(got, made.attend(quantized_attention_reference, width), rtol=1e-4, atol=1e-5)
+
+
+def test_places_are_near_only_if_all_are():
+    """Keys of 2 bits beside values of 8: a place of the larger side decides."""
+    from kvedu.kernels.coded_step import near
+
+    def pages(format, count):
+        return CodedPages(format, count, 16, 8, 64, torch.device("meta"))
+
+    small, large = pages(integer(2, 64), 2**18 - 1), pages(integer(8, 64), 2**18)
+    assert near(small) and near(small, pages(integer(8, 64), 2**18 - 1)) and not near(small, large) and not near(large, small)
+
+
+@pytest.mark.skipif(not interpreted(), reason="accesses are seen in Triton's interpreter")
+@pytest.mark.parametrize("by_words", [True, False])
+@pytest.mark.parametrize("name", [*WHOLE, "int4 along tokens", "e5m2"])
+def test_nothing_is_read_beside_the_tensors(name, by_words):
+    """C094: page numbers and scales come tiles ahead, and tables end with the last page."""
+    from kvedu.kernels.quantized_attention_triton import plan_quantized_attention
+
+    made = Made(KEPT[name], WHOLE.get(name, integer(8, 64)), F32, K=1, C=16, counts=(1, 3), starts=(38, 13)).write(quantized_write_reference)
+    out, layout = torch.empty_like(made.q_NHD), made.layout
+    planned = plan_quantized_attention(
+        made.q_NHD, *made.sides, *made.exact, layout.tables, layout.rows, out, chip=Chip(), unit=layout.unit, block_m=16, block_s=16, by_words=by_words, splits=2,
+    )  # fmt: skip
+    for launch in planned:
+        with watching(strict=True, **{name: x for name, x in launch.args.items() if isinstance(x, torch.Tensor)}):
+            launch.run()
+    torch.testing.assert_close(out, made.attend(quantized_attention_reference), rtol=1e-4, atol=1e-5)
+
+
+def test_tables_without_a_page():
+    """All tokens are young enough to be seen as they came, so that nobody needs a page yet: no tile is cut."""
+    made = Made(integer(8, 64), integer(8, 64), F32, residual=40, counts=(1, 2), starts=(3, 7))
+    made.layout = replace(made.layout, tables=made.layout.tables[:, :0])
+    got = there(made).attend(partial(quantized_attention, triton=True)).cpu()
+    torch.testing.assert_close(got, made.attend(quantized_attention_reference), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("triton", [True, False])

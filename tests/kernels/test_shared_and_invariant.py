@@ -44,6 +44,16 @@ def test_a_shared_prefix_counts_once_and_for_all(tokens, rests, splits):
 
 
 @needs_triton
+def test_a_prefix_of_nothing_changes_nothing():
+    """No page is shared: there is no tile to cut, and no page's number to read."""
+    scene, _ = shared_scene([(1, 0), (3, 7)], 20)
+    none = SharedPrefix.of([], 0, len(scene.q), DEVICE)
+    exact = paged_attention_reference(scene.q.cpu(), scene.k.cpu(), scene.v.cpu(), scene.layout.to("cpu"))
+    got = cascade_attention(scene.q, scene.k, scene.v, none, scene.layout, triton=True, block_m=32, block_s=16)
+    assert (got.cpu() - exact).abs().max() < 1e-5
+
+
+@needs_triton
 def test_a_cascade_takes_block_sizes_and_nothing_else():
     """Cuts at fixed places would leave more parts than there is room for, and a window would be counted wrong."""
     scene, prefix = shared_scene([(1, 0), (1, 7)], 20)

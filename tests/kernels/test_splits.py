@@ -71,6 +71,11 @@ def test_no_split_is_empty_and_rounds_are_filled(programs, keys):
         assert rule == 1
 
 
+def test_no_keys_are_one_split():
+    for programs in (0, 1, 1000):
+        assert splits_for(Chip.known(90), programs, 0, 64) == splits_in_rounds(Chip.known(90), programs, 0, 64, 2) == 1
+
+
 def test_every_program_runs_once_and_the_least_busy_takes_the_next():
     placed = schedule([1000, 64, 1], 2, 3, 64, 5, 4, 128, 2)
     assert len({(p.head, p.sequence, p.split) for p in placed}) == len(placed) == 2 * 3 * 3

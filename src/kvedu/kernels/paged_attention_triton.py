@@ -154,7 +154,7 @@ def attend(q, k, v, out, lse, tables, rows, family, q_n, q_h, k_p, k_c, k_k, v_p
     k += head.to(tl.int64) * k_k
     v += head.to(tl.int64) * v_k
     table = tables + b.to(tl.int64) * table_b
-    page = tl.load(table).to(tl.int64 if UNIT == 1 else tl.int32)
+    page = tl.load(table, mask=C == 0, other=0).to(tl.int64 if UNIT == 1 else tl.int32)
     family_M = family + at_row * family_n
     position = last * 0 - 1
     if WORDS:  # a tree's tokens stand as deep as they have ancestors; rows without a bit belong to no tree

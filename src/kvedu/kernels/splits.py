@@ -54,7 +54,7 @@ def splits_for(chip: Chip, programs: int, keys: int, block_s: int) -> int:
     (64, 1)
     """
     wanted = (8 * chip.processors + programs) // (2 * max(programs, 1))
-    tiles = -(-keys // block_s)
+    tiles = max(1, -(-keys // block_s))
     share = -(-tiles // max(1, min(wanted, keys // (4 * block_s), 128)))
     return -(-tiles // share)
 
@@ -67,7 +67,7 @@ def splits_in_rounds(chip: Chip, programs: int, keys: int, block_s: int, residen
     >>> splits_in_rounds(Chip.known(90), 8, 32_768, 128, resident=2), splits_in_rounds(Chip.known(90), 256, 4096, 128, 2)
     (32, 1)
     """
-    room, tiles = chip.processors * resident, -(-keys // block_s)
+    room, tiles = chip.processors * resident, max(1, -(-keys // block_s))
     found, filled = 1, 0.0
     for splits in range(1, max(1, min(keys // (4 * block_s), 128)) + 1):
         whole = room * -(-programs * splits // room)

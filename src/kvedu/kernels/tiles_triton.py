@@ -39,13 +39,13 @@ def online(s, scale, m, l):
     """Take a tile of scores (hidden ones -inf) into the running maximum and sum: (weights, shrink, m, l).
 
     Weights are powers of two of scores times ``scale``, which is above 0 and has log2(e) in it; m is a maximum of bare scores, so that
-    multiplying and subtracting are one instruction. A row that has seen nothing yet keeps the maximum -inf; 0 is subtracted
-    instead, so no inf - inf arises.
+    multiplying and subtracting are one instruction. Maxima are subtracted first: where one stays, shrink is 1 to the last bit, however
+    products are rounded. A row that has seen nothing yet keeps the maximum -inf; 0 is subtracted instead, so no inf - inf arises.
     """
     m_new = tl.maximum(m, tl.max(s, 1))
-    safe = tl.where(m_new == float("-inf"), 0.0, m_new * scale)
-    p = tl.math.exp2(s * scale - safe[:, None])
-    shrink = tl.math.exp2(m * scale - safe)
+    safe = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.math.exp2(s * scale - (safe * scale)[:, None])
+    shrink = tl.math.exp2((m - safe) * scale)
     return p, shrink, m_new, l * shrink + tl.sum(p, 1)
 
 

@@ -6,7 +6,7 @@
 
   /* The kernel's rule: as near to four programs a multiprocessor as can be, none with less than four tiles of keys, none without a key. */
   const splitsFor = (processors, programs, keys, tile) => {
-    const wanted = Math.floor((8 * processors + programs) / (2 * Math.max(programs, 1))), tiles = Math.ceil(keys / tile);
+    const wanted = Math.floor((8 * processors + programs) / (2 * Math.max(programs, 1))), tiles = Math.max(1, Math.ceil(keys / tile));
     return Math.ceil(tiles / Math.ceil(tiles / Math.max(1, Math.min(wanted, Math.floor(keys / (4 * tile)), MOST))));
   };
   /* Keys of each split: whole tiles, equal shares rounded up. */
