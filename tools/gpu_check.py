@@ -84,10 +84,14 @@ class Part:
         return self.status == "passed" or (self.spare and not self.status.startswith("failed"))
 
     @property
+    def lines(self) -> list[str]:
+        """The last hundred lines that say something."""
+        return [line.rstrip()[:400] for line in self.said.splitlines() if line.strip()][-100:]
+
+    @property
     def last(self) -> str:
         """Its last line that says something."""
-        lines = [line for line in self.said.splitlines() if line.strip()]
-        return lines[-1].strip()[:400] if lines else ""
+        return self.lines[-1].strip() if self.lines else ""
 
 
 CEILINGS = """
@@ -279,6 +283,10 @@ def tree_bytes(tree: Path) -> int:
     return sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
 
 
+TABLES = ("kernels", "engine")
+"""Parts that print tables: they are shown and stored line by line, whatever became of the rows."""
+
+
 def table(done: list[Part]) -> str:
     """What was run, how it ended, and its last words."""
     width = max(len(part.name) for part in done)
@@ -288,7 +296,10 @@ def table(done: list[Part]) -> str:
 def report(done: list[Part], dry: bool) -> dict[str, Any]:
     """The machine and every part's end, as the JSON file holds them; what benches measured stands in rows of their own."""
     said = next((part.said for part in done if part.name == "machine" and part.status == "passed"), "{}")
-    ends = [{"name": part.name, "status": part.status, "seconds": round(part.took, 1), "last": part.last} for part in done]
+    ends = [
+        {"name": part.name, "status": part.status, "seconds": round(part.took, 1), "last": part.last} | ({"table": part.lines} if part.name in TABLES else {})
+        for part in done
+    ]
     return {"gpu": json.loads(said.strip().splitlines()[-1]), "dry": dry, "parts": ends}
 
 
@@ -339,7 +350,7 @@ def main(argv: list[str]) -> int:
         left = deadline - time.perf_counter()
         if left > 1:
             part.run(left, environment)
-        said = "" if part.status == "passed" else f"\n{part.said[-2000:]}"
+        said = "\n" + "\n".join(part.lines) if part.name in TABLES else "" if part.status == "passed" else f"\n{part.said[-2000:]}"
         print(f"== {part.name}: {part.status}, {part.took:.0f} s{said}", flush=True)
 
     if not chosen:

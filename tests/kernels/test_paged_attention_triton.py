@@ -239,6 +239,17 @@ def test_a_scale_that_is_not_above_0_is_refused(scale):
         run(scene.q, scene.k, scene.v, scene.layout, **SMALL, scale=scale)
 
 
+def test_what_a_chip_does_not_hold_is_refused_before_it_is_compiled():
+    """Heads too wide for its shared memory, and bf16 where there is none: said by the plan, not by a compiler."""
+    from kvedu.kernels.paged_attention_triton import plan_attention
+
+    for capability, D, dtype in ((90, 320, torch.float16), (75, 64, torch.bfloat16)):
+        q, pages = torch.empty(1, 2, D, dtype=dtype, device="meta"), torch.empty(4, 16, 1, D, dtype=dtype, device="meta")
+        tables, rows = torch.empty(1, 4, dtype=torch.int32, device="meta"), torch.empty(1, 3, dtype=torch.int64, device="meta")
+        with pytest.raises(KernelError, match=f"heads of {D} in {dtype} are not for this kernel on this chip"):
+            plan_attention(q, pages, pages, tables, rows, q, chip=Chip.known(capability))
+
+
 @pytest.mark.parametrize("more", [16, 4], ids=["counted by 8 in 32 bits", "counted singly in 64"])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_offsets_beyond_32_bits(axis, more):

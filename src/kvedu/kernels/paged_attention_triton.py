@@ -208,6 +208,8 @@ def plan_attention(
         raise KernelError(f"{N} rows of {B} sequences, splits={splits}: want a split or more, a sequence or more, a tree's bits for each row")
     if scale is not None and not scale > 0:
         raise KernelError(f"scale={scale} must be above 0: weights are taken relative to a row's largest score")
+    if chip.capability and not fits(chip, max(D, DV), q_NHD.dtype, G):
+        raise KernelError(f"heads of {max(D, DV)} in {q_NHD.dtype} are not for this kernel on this chip ({chip}); leave triton out for the PyTorch path")
     if not N:
         return []
     rule = blocks_for(chip, G * N / B, G, max(D, DV), q_NHD.element_size(), tables=J > 1 or bool(split_tokens))
