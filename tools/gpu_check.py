@@ -157,8 +157,8 @@ def parts(dry: bool, device: str) -> list[Part]:
         for shard in range(shards):
             which = f" {shard + 1}/{shards}" if shards > 1 else ""
             made.append(Part(name + which, [*pytest, path], 150, interpreter | {"KVEDU_SHARD": f"{shard}/{shards}"}, group="tests"))
-    kernels = [python, "bench/bench_kernels.py", *(["--dry", "--only", "norm"] if dry else ["--save"])]
-    made.append(Part("kernels", kernels, 120, interpreter))
+    kernels = [python, "bench/bench_kernels.py", "--dry" if dry else "--save"]
+    made.append(Part("kernels", kernels, 300 if dry else 120, interpreter))
     tiny = ["--requests", "2", "--longest", "6", "--layers", "1", "--only", "engine,ways,static"]
     made.append(Part("engine", [python, "bench/bench_nano.py", "--device", device, *(tiny if dry else ["--save", "--seconds", "200"])], 260))
     for lab in labs()[1:2] if dry else labs():

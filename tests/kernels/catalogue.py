@@ -123,31 +123,36 @@ def few(capability: int) -> dict[str, list[Launch]]:
 
 
 def launches(capability: int) -> dict[str, Launch]:
-    """Name -> launch: all kernels at D = 128, attention at D = 64 and 256 too, some of it at 8, 80, 96, in fp16 and in fp32."""
+    """Name -> launch: every kernel with heads of 64 and 128 in each 16-bit precision of the chip; some of it at 8, 80, 96, 256, and in fp32."""
     chip = Chip.known(capability)
+    if capability in (86, 89, 120):
+        return named(few(capability))
     dtype = torch.bfloat16 if chip.bf16 else torch.float16
-    found = attention_kinds(chip, dtype, 128) | quantized(chip, dtype, 128) | others(chip, dtype, 128)
-    small = {k: attention_kinds(chip, dtype, 64)[k] for k in ("decode", "prefill")} | {
-        k: v for k, v in quantized(chip, dtype, 64).items() if k.endswith(("int8", "int4")) and k.startswith("decode")
-    }
-    found |= {f"{name}, D = 64": group for name, group in small.items()}
+    found = {}
+    for precision in (dtype, torch.float16)[: 1 + chip.bf16]:
+        half = "" if precision == dtype else " in fp16"
+        for D in (128, 64):
+            kinds = attention_kinds(chip, precision, D) | quantized(chip, precision, D) | {"behind a prefix": cascade(chip, precision, D)[:1]}
+            rows = others(chip, precision, D)
+            kinds |= rows if D == 128 else {"rotate and write": rows["rotate and write"]}  # the other rows know no heads
+            found |= {f"{name}{half}{'' if D == 128 else f', D = {D}'}": group for name, group in kinds.items()}
     wide = {k: attention_kinds(chip, dtype, 256)[k] for k in ("decode", "prefill", "prefill, window", "tree")} | {
         k: v for k, v in quantized(chip, dtype, 256).items() if k in ("decode over int8", "decode over e4m3")
     }
     found |= {f"{name}, D = 256": group for name, group in wide.items()}
     found["decode in fp32, D = 256"] = attention(chip, torch.float32, 256, 32, 32)
-    found["behind a prefix"] = cascade(chip, dtype, 128)[:1]
     for wide, precision in ((256, dtype), (128, torch.float32), (256, torch.float32)):
         exact = attention_blocks(wide, precision, chip)
         found[f"batch-invariant in {precision}, D = {wide}"] = attention(chip, precision, wide, 128, 4, **exact)[:1]
-    if chip.bf16:
-        found |= {f"{name} in fp16": attention_kinds(chip, torch.float16, 128)[name][:1] for name in ("decode", "prefill")}
     found["decode, D = 80"] = attention(chip, dtype, 80, 32, 32)[:1]
     found["prefill, D = 96"] = attention(chip, dtype, 96, 4096, 2)[:1]
     found["decode, D = 8"] = attention(chip, dtype, 8, 32, 32)
     found["decode in fp32"] = attention(chip, torch.float32, 128, 32, 32)
-    if capability in (86, 89, 120):
-        found = few(capability)
+    return named(found)
+
+
+def named(found: dict[str, list[Launch]]) -> dict[str, Launch]:
+    """The same, a launch each."""
     return {f"{name} ({launch.kernel.__name__})": launch for name, group in found.items() for launch in group}
 
 

@@ -16,7 +16,7 @@ OLDER = not missing() and version("triton").startswith("3.6.")
 SPILLS_ALLOWED = 8 if OLDER else 0
 """Bytes of stack of a thread on capability 8.0 and later. The assembler of Triton 3.6 spills two registers of decode over codes, to
 have three programs of 168 where the next one has two of 194."""
-SPILLS = {80: {"decode, D = 8 (attend)": 8}, 90: {"decode over e4m3 (attend_codes)": 8}, 120: {"decode, D = 256 (attend)": 16}}
+SPILLS = {80: {"decode, D = 8 (attend)": 8}, 90: {f"decode over e4m3{half} (attend_codes)": 8 for half in ("", " in fp16")}, 120: {"decode, D = 256 (attend)": 16}}
 """The same by capability, in Triton 3.7 too: two or four registers, before the loop or after it, to have four programs of 128, three of 168 or two of 128 and 8 warps."""
 
 MERGES = """

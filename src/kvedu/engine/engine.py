@@ -8,11 +8,11 @@ from typing import Any, Callable, Hashable, Iterator, Sequence as Seq
 
 from kvedu.caches.blocks import Reuse
 from kvedu.caches.kv_format import KVFormat
-from kvedu.engine.depths import FARTHEST, Depths, Measured
+from kvedu.engine.depths import Depths, Measured
 from kvedu.engine.drafts import Drafts
 from kvedu.engine.executor import Executor
 from kvedu.engine.graphs import MakeGraphs, recorder
-from kvedu.engine.memory import GUESSES, measured_cache_bytes
+from kvedu.engine.memory import guesses_of, measured_cache_bytes
 from kvedu.engine.pages import paged_cache_for
 from kvedu.engine.plan import Plan
 from kvedu.engine.scheduler import Scheduler
@@ -73,8 +73,7 @@ class Engine:
     ) -> None:
         make_graphs, limits = recorder(model, graphs), {key: settings[key] for key in ("max_running", "token_budget") if key in settings}
         if cache_bytes is None:
-            guesses = GUESSES if speculate is None else max(GUESSES, speculate.deepest or FARTHEST)
-            cache_bytes = measured_cache_bytes(model, share=memory_share, page_size=page_size, kv_format=kv_format, guesses=guesses, **limits)
+            cache_bytes = measured_cache_bytes(model, share=memory_share, page_size=page_size, kv_format=kv_format, guesses=guesses_of(speculate), **limits)
         self.cache = paged_cache_for(
             model, cache_bytes, page_size, reuse, kv_format, settings.get("max_running", 64), spare=make_graphs is not None
         )
@@ -146,11 +145,8 @@ class Engine:
         """
         if not self.idle:
             raise RequestError("requests are running, and a recording writes where their logits stand; warm the engine before the first, or when it is idle")
-        graphs = self.executor.graphs
-        if graphs is None:
-            return 0
-        graphs.warm(min(sequences or self.scheduler.max_running, self.scheduler.max_running), -(-tokens // self.cache.page_size))
-        return len(graphs.recorded)
+        graphs, most = self.executor.graphs, self.scheduler.max_running
+        return graphs.warm(min(sequences or most, most), -(-tokens // self.cache.page_size)) if graphs else 0
 
     @property
     def idle(self) -> bool:

@@ -132,10 +132,10 @@ class DecodeGraphs:
         return self._logits_BV[: len(ids)]
 
     @torch.inference_mode()
-    def warm(self, sequences: int, pages: int) -> None:
+    def warm(self, sequences: int, pages: int) -> int:
         """Record now what steps of up to so many sequences want whose longest holds up to so many pages, so that no request waits for it.
 
-        Nobody's pages are touched: all rows are those that fill a recording up.
+        Nobody's pages are touched: all rows are those that fill a recording up. Returns how many recordings there are.
         """
         batches = [rung for i, rung in enumerate(self.ladder) if i == 0 or self.ladder[i - 1] < sequences]
         widths = [1 << i for i in range(_at_least(pages).bit_length())]
@@ -143,6 +143,7 @@ class DecodeGraphs:
             for pair in [(batch, width) for batch in reversed(batches) for width in reversed(widths)]:  # the others fit into their memory
                 if pair not in self._made:
                     self._made[pair] = self._make(*pair, [], ())
+        return len(self.recorded)
 
     def _plain(self, ids: Sequence[int] | Tensor, view: PagedView) -> Tensor:
         """The same without a recording."""

@@ -9,6 +9,7 @@ import torch
 from kvedu.analysis.memory import kv_bytes_per_token
 from kvedu.caches.kv_format import KVFormat
 from kvedu.caches.paged import PagedCache
+from kvedu.engine.depths import FARTHEST
 from kvedu.engine.pages import paged_cache_for
 from kvedu.engine.scores import AT_ONCE
 from kvedu.errors import CacheFull, RequestError
@@ -16,11 +17,17 @@ from kvedu.kernels.transfer import put
 from kvedu.model.draw_rows import Draw, draw_rows
 from kvedu.model.sampling import Sampler, Sampling
 from kvedu.model.transformer import Transformer
+from kvedu.speculative.proposer import Proposer
 from kvedu.units import GiB
 
 
 GUESSES = 4
 """Guesses of each sequence that a step is to have room for: any request may come with some."""
+
+
+def guesses_of(proposer: Proposer | None) -> int:
+    """Guesses of each sequence that a step has room for where this proposer guesses for all: as deep as it goes, and no fewer than ``GUESSES``."""
+    return GUESSES if proposer is None else max(GUESSES, proposer.deepest or FARTHEST)
 
 
 class DeviceMemory:

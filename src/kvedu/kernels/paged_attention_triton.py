@@ -213,7 +213,7 @@ def plan_attention(
     if not N:
         return []
     rule = blocks_for(chip, G * N / B, G, max(D, DV), q_NHD.element_size(), tables=J > 1 or bool(split_tokens))
-    most = 128 if family_NW is None else 32 if not chip.wgmma or D > 128 else 64  # a tree's bits take registers
+    most = 128 if family_NW is None else 32 if not chip.wgmma or D > 128 or chip.capability >= 100 else 64  # a tree's bits take registers
     block_m = max(block_m or min(rule["block_m"], most), power_of_two(G))
     block_s, warps, stages = block_s or rule["block_s"], warps or rule["warps"], stages or rule["stages"]
     if one_each and N != B:

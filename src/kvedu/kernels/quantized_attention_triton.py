@@ -222,7 +222,9 @@ def plan_quantized_attention(
     bits = max(p.format.bits for p in (keys, values)) if words[0] else min(p.format.bits for p in (keys, values))
     wide = words[0] and block_m <= 16  # 8 bits: twice the keys in the bytes of 16-bit numbers
     narrow = block_m > 16 if words[0] else bits < 8  # unpacking takes registers
-    block_s = block_s or (min(128, 2 * rule["block_s"]) if wide else min(rule["block_s"], 32 if narrow else 128 if words[0] else 64))
+    grouped = any(p.format.step > 1 or p.format.group not in (None, D) for p in (keys, values))  # scales of words too
+    widest = 64 if grouped and D <= 64 else 128
+    block_s = block_s or (min(widest, 2 * rule["block_s"]) if wide else min(rule["block_s"], 32 if narrow else widest if words[0] else 64))
     blocks = B if one_each else N // (block_m // G) + B
     stages = stages or rule["stages"]
     if splits is None:
