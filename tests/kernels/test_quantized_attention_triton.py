@@ -331,7 +331,7 @@ def test_nothing_is_read_beside_the_tensors(name, by_words):
     """C094: page numbers and scales come tiles ahead, and tables end with the last page."""
     from kvedu.kernels.quantized_attention_triton import plan_quantized_attention
 
-    made = Made(KEPT[name], WHOLE.get(name, integer(8, 64)), F32, K=1, C=16, counts=(1, 3), starts=(38, 13)).write(quantized_write_reference)
+    made = Made(KEPT[name], WHOLE.get(name, integer(8, 64)), F32, K=1, C=16, counts=(3, 1), starts=(13, 38)).write(quantized_write_reference)
     out, layout = torch.empty_like(made.q_NHD), made.layout
     planned = plan_quantized_attention(
         made.q_NHD, *made.sides, *made.exact, layout.tables, layout.rows, out, chip=Chip(), unit=layout.unit, block_m=16, block_s=16, by_words=by_words, splits=2,

@@ -52,6 +52,7 @@ def test_few_programs_are_split_and_many_are_not():
     chip = Chip.known(90)
     assert splits_for(chip, 4 * chip.processors, 10**6, 64) == splits_for(chip, 3 * chip.processors, 10**6, 64) == 1
     assert splits_for(chip, 2 * chip.processors, 10**6, 64) == 2 and splits_for(chip, chip.processors, 10**6, 64) == 4
+    assert splits_for(chip, 150, 10**6, 64) == 4
     assert splits_for(chip, 1, 255, 64) == 1 and splits_for(chip, 1, 512, 64) == 2
     assert splits_for(chip, 1, 2**20, 64) == 128
 

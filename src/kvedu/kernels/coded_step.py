@@ -46,7 +46,7 @@ def words_of(keys: CodedPages, values: CodedPages, chip: Chip) -> tuple[int, int
 
 
 def near(*pages: CodedPages) -> bool:
-    """Whether 32 bits count every token, every scale, and codes by 8 bytes."""
+    """Whether 32 bits count every token, every scale and every byte of codes."""
     most = max(max(x.stride(0) * len(x) for x in (p.coded.codes, p.coded.scale) if x is not None) for p in pages)
     return most < 2**31 and all(len(p.coded.codes) * p.page_size < 2**31 for p in pages)
 
