@@ -11,6 +11,7 @@ sum, and ``softmax_triton.merge`` puts them together (flash-decoding, Dao et al.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -274,6 +275,7 @@ def unit_of(*pages: Tensor) -> int:
     return 8
 
 
+@functools.cache
 def fits(chip: Chip, D: int, dtype: torch.dtype, G: int = 1) -> bool:
     """Whether the smallest blocks for heads of D fit this chip, and it computes in this dtype."""
     if D > 256 or dtype not in (torch.float16, torch.bfloat16, torch.float32) or (dtype == torch.bfloat16 and not chip.bf16):

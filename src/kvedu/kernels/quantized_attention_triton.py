@@ -219,9 +219,8 @@ def plan_quantized_attention(
     rule = blocks_for(chip, G * N / B, G, D, q_NHD.element_size())
     block_m = max(min(block_m or rule["block_m"], 64 if D <= 128 else 32), power_of_two(G))
     words = words_of(keys, values, chip) if by_words else (0, 0)
-    bits = max(p.format.bits for p in (keys, values)) if words[0] else min(p.format.bits for p in (keys, values))
     wide = words[0] and block_m <= 16  # 8 bits: twice the keys in the bytes of 16-bit numbers
-    narrow = block_m > 16 if words[0] else bits < 8  # unpacking takes registers
+    narrow = block_m > 16 if words[0] else min(keys.format.bits, values.format.bits) < 8  # unpacking takes registers
     grouped = any(p.format.step > 1 or p.format.group not in (None, D) for p in (keys, values))  # scales of words too
     widest = 64 if grouped and D <= 64 else 128
     block_s = block_s or (min(widest, 2 * rule["block_s"]) if wide else min(rule["block_s"], 32 if narrow else widest if words[0] else 64))
